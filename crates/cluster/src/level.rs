@@ -19,6 +19,7 @@
 //! | 6 | buckets have design documents ([`crate::design_documents`]) |
 //! | 7 | what nodes held when they were failed over is remembered until it is decided who serves it, however often they are failed over and a recovery is stopped; a copy that is being built is no other copy; an earlier lease of a node is waited for at its next failover |
 //! | 8 | buckets have objectives ([`crate::objectives`]) |
+//! | 9 | a failover while a chain changes has those asked as well that are left of the chain before; a flush ends no election; of a vBucket that nobody has every recovered node is asked, also where more held it than there are to be copies |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -28,7 +29,7 @@ use base::NodeId;
 use crate::{ClusterError, Command, Metadata, NodeInfo, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 8;
+pub const LEVEL: u32 = 9;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -45,6 +46,9 @@ const DESIGN_DOCUMENTS: u32 = 6;
 pub(crate) const FAILOVERS_REMEMBERED: u32 = 7;
 /// From here on buckets have objectives.
 pub(crate) const OBJECTIVES: u32 = 8;
+/// From here on all that are left and may know more are asked: of the chain before one that changes, and of those that held what nobody
+/// has. No flush ends an election.
+pub(crate) const LIVING_ASKED: u32 = 9;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 

@@ -65,13 +65,26 @@ impl VbPlan {
     /// Whom else to ask where one copy counts alone, once it may have lost what it had in memory or has failed itself: everybody
     /// who may have acknowledged what it had, before it took over and since. Those that were failed over are named for the
     /// record.
+    ///
+    /// Where a failover has left several copies of the chain before, these are all nodes of that chain.
     pub(crate) fn witnesses(&self) -> Option<Vec<NodeId>> {
-        let [alone] = self.counted() else { return None };
-        let mut asked: Vec<NodeId> = self.chain.iter().chain(&self.gone).copied().collect();
-        if !asked.contains(alone) {
-            asked.push(*alone);
+        match self.counted() {
+            [alone] => {
+                let mut asked: Vec<NodeId> = self.chain.iter().chain(&self.gone).copied().collect();
+                if !asked.contains(alone) {
+                    asked.push(*alone);
+                }
+                Some(asked)
+            }
+            // An election counts by that chain as it was.
+            _ if matches!(self.phase, VbPhase::Electing { .. }) || self.gone.is_empty() => None,
+            _ => Some(self.chain_before()),
         }
-        Some(asked)
+    }
+
+    /// The chain that counts as it was before nodes of it were failed over.
+    fn chain_before(&self) -> Vec<NodeId> {
+        self.counted().iter().chain(&self.gone).copied().collect()
     }
 
     /// Whether nobody but the active one has anything that counts: there is nobody to be asked what it may have lost. One that has taken
@@ -142,9 +155,17 @@ impl VbPlan {
         }
     }
 
-    /// With nothing in it: nobody has anything that others lack.
-    pub(crate) fn emptied(&self) -> VbPlan {
-        VbPlan::settled(self.chain.clone(), self.term + 1)
+    /// With nothing in it: nobody has anything that others lack. `ends_elections`: as metadata below level 9 have it. An
+    /// election goes on, because a node that was failed over may have a lease, and serve until that has run out.
+    pub(crate) fn emptied(&self, ends_elections: bool) -> VbPlan {
+        let term = self.term + 1;
+        match &self.phase {
+            VbPhase::Electing { .. } if !ends_elections => {
+                let (joint, gone, building) = (Some(self.chain.clone()), Vec::new(), Vec::new());
+                VbPlan { joint, gone, building, term, ..self.clone() }
+            }
+            _ => VbPlan::settled(self.chain.clone(), term),
+        }
     }
 
     /// Whether a node's copy counts, in the chain or in the one before.
@@ -193,9 +214,11 @@ impl VbPlan {
             return VbPlan { term, ..VbPlan::default() };
         }
         let left = |nodes: &[NodeId]| nodes.iter().copied().filter(|&node| !failed(node)).collect();
+        // One copy that counts alone has its witnesses.
+        let is_begun = matches!(self.phase, VbPhase::Electing { .. }) || self.counted().len() < 2;
         VbPlan {
             chain: left(&self.chain),
-            joint: Some(self.counted().to_vec()),
+            joint: Some(if is_begun { self.counted().to_vec() } else { self.chain_before() }),
             gone: self.remembered(failed),
             building: left(&self.building),
             phase: VbPhase::Electing { among },
@@ -225,8 +248,8 @@ impl VbPlan {
         }
     }
 
-    /// The plan once those nodes do not count any more.
-    pub(crate) fn without(&self, failed: &dyn Fn(NodeId) -> bool) -> VbPlan {
+    /// The plan once those nodes do not count any more. `keeps_chain_before`: as metadata from level 9 on have it.
+    pub(crate) fn without(&self, failed: &dyn Fn(NodeId) -> bool, keeps_chain_before: bool) -> VbPlan {
         if !self.nodes().iter().any(|&node| failed(node)) {
             return self.clone();
         }
@@ -235,17 +258,43 @@ impl VbPlan {
         };
         let electing = matches!(self.phase, VbPhase::Electing { .. });
         if electing || self.chain.first().is_some_and(|&active| failed(active)) {
-            return self.electing(failed);
+            return self.electing(failed).named_once(keeps_chain_before);
         }
         if self.phase.is_settled() && !self.nodes().iter().any(|&node| failed(node) && self.counts(node)) {
             return VbPlan { building: left(&self.building), ..self.clone() };
         }
-        // The active one stays, and has all that the chain had, unless it crashes: it counts alone until the others are known to.
         let chain = left(&self.chain);
-        let joint = chain.first().filter(|_| chain.len() > 1).map(|&active| vec![active]);
-        let gone = if joint.is_some() { self.remembered(failed) } else { Vec::new() };
         let (building, term) = (left(&self.building), self.term + 1);
-        VbPlan { chain, joint, gone, building, phase: VbPhase::Settled, term }
+        let plan = VbPlan { chain, joint: None, gone: Vec::new(), building, phase: VbPhase::Settled, term };
+        // What the chain before has acknowledged may be with those that are left of it, and with none of the new chain.
+        let before = self.joint.as_deref().filter(|_| keeps_chain_before).map(left).unwrap_or_default();
+        if before.len() > 1 || before.first().is_some_and(|node| !plan.chain.contains(node)) {
+            let counted = self.counted();
+            let gone = self
+                .remembered(failed)
+                .into_iter()
+                .filter(|node| before.len() == 1 || counted.contains(node));
+            let gone = self.gone.iter().copied().chain(gone).collect();
+            return VbPlan { joint: Some(before), gone, ..plan }.named_once(true);
+        }
+        // The active one stays, and has all that the chain had, unless it crashes: it counts alone until the others are known to.
+        let joint = plan.chain.first().filter(|_| plan.chain.len() > 1).map(|&active| vec![active]);
+        let gone = if joint.is_some() { self.remembered(failed) } else { Vec::new() };
+        VbPlan { joint, gone, ..plan }.named_once(keeps_chain_before)
+    }
+
+    /// Without naming a node twice that was failed over twice, if `is_so`.
+    fn named_once(mut self, is_so: bool) -> VbPlan {
+        if is_so {
+            let mut named = Vec::new();
+            self.gone.retain(|node| {
+                !named.contains(node) && {
+                    named.push(*node);
+                    true
+                }
+            });
+        }
+        self
     }
 }
 

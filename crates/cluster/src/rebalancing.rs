@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     BucketInfo, ClusterError, Exclusion, Membership, Metadata, NodeInfo, Rebalance, RebalanceKind,
     RebalanceOutcome, RebalanceResult, Recovery, VbPlan,
-    level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED},
+    level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED, LIVING_ASKED},
     maps,
     members::refused,
     moves::{VbChange, VbStep, answers_needed},
@@ -70,6 +70,10 @@ struct Recovered {
     settled: Vec<NodeId>,
     /// Whether the cluster is at [`FAILOVERS_REMEMBERED`].
     is_remembered: bool,
+    /// Whether it is at [`LIVING_ASKED`].
+    are_all_asked: bool,
+    /// Nodes that hold data after the rebalance under way.
+    kept: usize,
 }
 
 impl Metadata {
@@ -326,6 +330,7 @@ impl Metadata {
             is_leased: self.auto_failover.is_leased,
         };
         let is_remembered = self.level >= FAILOVERS_REMEMBERED;
+        let are_all_asked = self.level >= LIVING_ASKED;
         for node in self.nodes.iter_mut().filter(|node| failed(node.id)) {
             node.membership = Membership::InactiveFailed;
             // It may not have heard of its failover before this one either, and have a lease from before that.
@@ -337,7 +342,8 @@ impl Metadata {
         }
         for bucket in self.buckets.values_mut() {
             nodes.iter().for_each(|&node| bucket.note_former(node, is_remembered));
-            bucket.vbs = Arc::new(bucket.vbs.iter().map(|plan| plan.without(&failed)).collect());
+            bucket.vbs =
+                Arc::new(bucket.vbs.iter().map(|plan| plan.without(&failed, are_all_asked)).collect());
         }
         self.note_leases();
         let Some(rebalance) = &mut self.rebalance else { return };
@@ -381,6 +387,8 @@ impl Metadata {
             nodes: nodes.map(|node| node.id).collect(),
             settled: settled.map(|node| node.id).collect(),
             is_remembered,
+            are_all_asked: self.level >= LIVING_ASKED,
+            kept: kept.len(),
         }
     }
 
@@ -434,7 +442,7 @@ impl Metadata {
             if lost(plan) && goes_on {
                 bucket.aim_lost(chain, &recovered, at);
             } else if lost(plan) && recovered.is_remembered {
-                put_in(chain, &bucket.holders_of(at, &recovered));
+                put_in(chain, &bucket.holders_of(at, &recovered), recovered.are_all_asked);
             }
         }
         target
@@ -471,7 +479,7 @@ impl BucketInfo {
             return chain.clear();
         }
         if recovered.is_remembered {
-            put_in(chain, &holders);
+            put_in(chain, &holders, recovered.are_all_asked);
         } else if !chain.iter().any(|node| holders.contains(node)) {
             chain.pop();
             chain.extend(holders.first());
@@ -531,6 +539,11 @@ impl BucketInfo {
                 self.target = Some(target);
             }
         }
+        if let VbStep::Revive(node) = &change.step
+            && recovered.are_all_asked
+        {
+            self.shorten_target(at, *node, recovered.kept);
+        }
         Arc::make_mut(&mut self.vbs)[at] = next;
         if is_served_again && recovered.is_remembered {
             let asked = matches!(change.step, VbStep::Revive(_)).then_some(&recovered.nodes);
@@ -539,6 +552,19 @@ impl BucketInfo {
                 .iter()
                 .chain(asked.into_iter().flatten())
                 .for_each(|&node| self.forget_held(node, at));
+        }
+    }
+
+    /// A node serves a vBucket of which more nodes were asked than there are to be copies, of `kept` nodes: it keeps its place.
+    fn shorten_target(&mut self, vb: usize, node: NodeId, kept: usize) {
+        let copies = self.copies().min(kept);
+        let Some(place) = self.target.as_mut().and_then(|target| Arc::make_mut(target).get_mut(vb)) else {
+            return;
+        };
+        while place.len() > copies
+            && let Some(last) = place.iter().rposition(|&other| other != node)
+        {
+            place.remove(last);
         }
     }
 
@@ -576,13 +602,17 @@ impl VbPlan {
     }
 }
 
-/// Puts nodes into a chain. Each takes the place of a chain's node that is not among them, as long as the chain has one.
-fn put_in(chain: &mut [NodeId], nodes: &[NodeId]) {
+/// Puts nodes into a chain. Each takes the place of a chain's node that is not among them, as long as the chain has one. After that the
+/// chain grows if it `may_grow`, so that each of them is asked what it has.
+fn put_in(chain: &mut Vec<NodeId>, nodes: &[NodeId], may_grow: bool) {
     for &node in nodes {
-        if !chain.contains(&node)
-            && let Some(place) = chain.iter_mut().rev().find(|other| !nodes.contains(other))
-        {
-            *place = node;
+        if chain.contains(&node) {
+            continue;
+        }
+        match chain.iter_mut().rev().find(|other| !nodes.contains(other)) {
+            Some(place) => *place = node,
+            None if may_grow => chain.push(node),
+            None => {}
         }
     }
 }

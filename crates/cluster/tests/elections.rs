@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use settee_cluster::{
     BucketParams, BucketReport, Command, FailOver, Metadata, NodeInfo, NodeReport, Orchestrator, Ports,
-    Recovery, StartRebalance, VbPhase, VbPlan, VbReport,
+    Recovery, StartRebalance, VbChange, VbPhase, VbPlan, VbReport, VbStep,
 };
 
 const NODES: u16 = 3;
@@ -53,15 +53,19 @@ fn whole(held: u64) -> VbReport {
 
 impl Cluster {
     fn new(plan: VbPlan) -> Self {
+        Self::of(NODES, plan)
+    }
+
+    fn of(count: u16, plan: VbPlan) -> Self {
         let mut meta = Metadata::new("c".repeat(32), 100_000);
         let mut apply = |command: &Command| meta = meta.apply(command).unwrap().0;
-        for id in 0..NODES {
+        for id in 0..count {
             let mut node = NodeInfo::first(id.to_string(), format!("10.0.0.{id}"), Ports::default());
             node.id = NodeId(id);
             node.ports.mgmt = 8091;
             apply(&if id == 0 { Command::SetNode(node) } else { Command::AddNode(node) });
         }
-        let (id, keep) = ("r".to_owned(), (0..NODES).map(NodeId).collect());
+        let (id, keep) = ("r".to_owned(), (0..count).map(NodeId).collect());
         apply(&Command::StartRebalance(StartRebalance { id: id.clone(), keep, eject: vec![], now_ms: 0 }));
         apply(&Command::FinishRebalance { id, now_ms: 0 });
         let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(2), ..BucketParams::default() };
@@ -435,4 +439,77 @@ fn a_handover_ends_once_the_next_active_and_a_majority_have_what_the_sealed_copy
     // One that leaves is no member of the chain to be.
     let leaves = |third| hands_over(&[0, 2], &[1, 2], &[(0, sealed), (1, follows(9)), (2, third)]);
     assert!(leaves(follows(9)) && !leaves(follows(8)));
+}
+
+/// The first three nodes are about to be replaced by the first and the last two when one fails.
+fn changing(failed: u16) -> Cluster {
+    let plan = VbPlan { joint: Some(nodes(&[0, 1, 2])), ..VbPlan::settled(nodes(&[0, 3, 4]), 4) };
+    let mut cluster = Cluster::of(5, plan);
+    cluster.apply(&[fail_over(failed)]);
+    cluster
+}
+
+/// The active copy comes back after a crash without what it had in memory, and one of the new ones is there.
+fn crashed(mut cluster: Cluster) -> Cluster {
+    let (bucket, vb, term) = (BucketUuid("u".into()), VbId(0), cluster.plan().term);
+    cluster.apply(&[Command::ChangeVbs(vec![VbChange { bucket, vb, term, step: VbStep::StartElection }])]);
+    let term = cluster.plan().term;
+    let forgetful = VbReport { may_lack: true, term, ..whole(3) };
+    cluster.with(&[(0, forgetful), (4, VbReport { term, ..whole(5) })])
+}
+
+/// What two nodes of the chain before have acknowledged may have come to none of the new ones.
+#[test]
+fn a_failover_while_a_chain_changes_has_those_asked_that_are_left_of_the_chain_before() {
+    for (failed, left) in [(3, &[2, 1][..]), (1, &[2])] {
+        let mut cluster = crashed(changing(failed));
+        let term = cluster.plan().term;
+        for (at, &node) in left.iter().enumerate() {
+            assert_eq!(cluster.elected_within(20_000), None, "{node} may know more, {failed} has failed");
+            assert!(cluster.awaited().contains(&node));
+            cluster.copies.insert(node, VbReport { term, ..whole(9 - at as u64) });
+        }
+        assert_eq!(cluster.elected_within(20_000), Some(2));
+    }
+}
+
+/// Durable writes, too, need a majority of those that are left of the chain before.
+#[test]
+fn those_that_are_left_of_the_chain_before_count_until_the_new_ones_have_caught_up() {
+    let cluster = changing(1);
+    assert_eq!(cluster.plan().joint, Some(nodes(&[0, 2])));
+    assert!(
+        cluster.meta.unsafe_without(&nodes(&[0])).is_some(),
+        "only it and the failed one may have something"
+    );
+    let cluster = changing(3);
+    assert_eq!(cluster.plan().joint, Some(nodes(&[0, 1, 2])));
+    assert_eq!(cluster.meta.unsafe_without(&nodes(&[0])), None, "the two others have it");
+    // Where all others of the chain before have failed, the active one counts alone, as ever.
+    let mut cluster = changing(1);
+    cluster.apply(&[fail_over(2)]);
+    let plan = cluster.plan();
+    assert_eq!((&plan.joint, &plan.gone), (&Some(nodes(&[0])), &nodes(&[1, 2])));
+}
+
+#[test]
+fn a_node_that_is_failed_over_twice_is_named_once() {
+    let mut cluster = Cluster::new(VbPlan { gone: nodes(&[0]), ..electing(&[1], &[0, 1]) });
+    cluster.apply(&[fail_over(0)]);
+    assert_eq!(cluster.plan().gone, nodes(&[0]));
+}
+
+/// There is room for two copies, and three nodes held one at one time or another.
+#[test]
+fn of_more_nodes_that_held_a_vbucket_than_there_are_to_be_copies_all_are_asked() {
+    let mut cluster = Cluster::new(VbPlan::settled(vec![], 5)).with(&[(0, whole(3)), (1, whole(4))]);
+    let bucket = cluster.meta.buckets.get_mut("b").unwrap();
+    bucket.replicas = 1;
+    bucket.former = [0, 1, 2].map(|id| (NodeId(id), vec![0])).into();
+    cluster.apply(&[start()]);
+    assert_eq!(cluster.elected_within(20_000), None);
+    cluster.copies.insert(2, whole(9));
+    assert_eq!(cluster.elected_within(20_000), Some(2));
+    let target = &cluster.meta.buckets["b"].target.as_deref().unwrap()[0];
+    assert!(target.len() == 2 && target.contains(&NodeId(2)), "{target:?}");
 }

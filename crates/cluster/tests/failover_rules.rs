@@ -139,7 +139,7 @@ impl Cluster {
             following: follows(plan),
         });
         let bucket = BucketReport {
-            uuid: BucketUuid("u".into()),
+            uuid: self.meta.buckets["b"].uuid.clone(),
             ready: true,
             vbs: vbs.collect(),
             items: 0,
@@ -414,6 +414,23 @@ fn a_new_leader_waits_for_whoever_has_left_as_well() {
     assert!(cluster.is_electing(), "the leader before may have let it serve until a moment ago");
     cluster.run(lease_ms, &[0, 1]);
     assert!(!cluster.is_electing());
+}
+
+/// A node that was failed over serves by its lease what was in the bucket before.
+#[test]
+fn a_flush_ends_no_election_before_the_failed_node_has_stopped() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    cluster.run(1_000, &[0, 1, 2]);
+    let lease_ms = cluster.meta.lease_ms().unwrap();
+    cluster.fail_over(2);
+    assert!(cluster.is_electing());
+    cluster.apply(&Command::FlushBucket { name: "b".into(), uuid: BucketUuid("another".into()) });
+    cluster.run(lease_ms - 500, &[0, 1]);
+    assert!(cluster.is_electing());
+    cluster.run(1_000, &[0, 1]);
+    assert!(
+        !cluster.is_electing() && cluster.meta.buckets["b"].vbs.iter().all(|plan| plan.active().is_some())
+    );
 }
 
 /// What the node that was failed over and the third one had acknowledged, the active one may never have had on disk.

@@ -16,7 +16,9 @@ use base::{
 
 pub use params::{BucketParams, LegacyParams};
 
-use crate::{BucketInfo, ClusterError, FieldErrors, LegacyAccess, Metadata, VbPlan, maps, users};
+use crate::{
+    BucketInfo, ClusterError, FieldErrors, LegacyAccess, Metadata, level::LIVING_ASKED, maps, users,
+};
 
 /// Longest bucket name (ns_server).
 const NAME_BYTES_MAX: usize = 100;
@@ -106,10 +108,11 @@ pub(crate) fn flush(state: &mut Metadata, name: &str, uuid: &BucketUuid) -> Resu
     if state.rebalance.is_some() {
         return Err(ClusterError::MembersRefused("Cannot flush buckets during rebalance".into()));
     }
+    let ends_elections = state.level < LIVING_ASKED;
     let bucket = state.buckets.get_mut(name).ok_or(ClusterError::BucketNotFound)?;
     bucket.uuid = uuid.clone();
     bucket.former.clear();
-    bucket.vbs = Arc::new(bucket.vbs.iter().map(VbPlan::emptied).collect());
+    bucket.vbs = Arc::new(bucket.vbs.iter().map(|plan| plan.emptied(ends_elections)).collect());
     Ok(())
 }
 
