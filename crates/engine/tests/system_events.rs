@@ -8,12 +8,12 @@ mod support;
 use std::sync::Arc;
 
 use base::{
-    CollectionId, Manifest, ManifestUid, ScopeId, Seqno, Status, VbId,
+    CollectionId, Manifest, ManifestUid, NodeId, ScopeId, Seqno, Status, VbId,
     bucket::{BucketKind, EvictionPolicy},
     manifest::{Collection, Scope},
 };
 use settee_engine::{
-    BucketChange, BucketOptions, Budget, Mutated, Store, SystemEvent, system_events::Happening,
+    BucketChange, BucketOptions, Budget, Mutated, Store, SystemEvent, Topology, system_events::Happening,
 };
 use support::{Rig, options};
 
@@ -221,6 +221,28 @@ fn a_crash_between_the_manifest_and_the_events_loses_none() {
         rig.flush();
         assert_eq!(told(&rig).len(), 4);
     }
+}
+
+/// The active before went away with the collection, and the copy that takes over has erased the documents by then.
+#[test]
+fn a_new_active_tells_the_end_of_a_collection_of_which_nothing_is_left() {
+    let mut rig = Rig::with_manifest(options(BucketKind::Couchbase), manifest(2, &[(9, None), (10, None)]));
+    store_everywhere(&rig, 9).unwrap();
+    rig.flush();
+    for vb in (0..VBUCKETS).map(VbId) {
+        rig.bucket.make_replica(vb, 7).unwrap();
+    }
+    rig.bucket.set_manifest(manifest(3, &[(10, None)]), rig.now());
+    // The second round finds nothing of the collection.
+    for _ in 0..2 {
+        while rig.bucket.expire(rig.now(), Budget::default()).more {}
+        rig.flush();
+    }
+    for vb in (0..VBUCKETS).map(VbId) {
+        rig.bucket.activate(vb, 8, Topology { chains: vec![vec![NodeId(0)]], copies: 1 }, rig.now()).unwrap();
+    }
+    rig.flush();
+    assert_eq!(told(&rig), ["+s@0", "+c10@2", "-c9@3"]);
 }
 
 #[test]

@@ -101,7 +101,10 @@ impl Bucket {
                         v.record_owed(&env, &mut after);
                     }
                     if !needs_walk(&v, &env, collections, rests_until <= now.mono_millis) {
-                        v.counts.retain_collections(|id| !collections.is_dropped(id));
+                        // Those whose end is not told yet are what a new active copy goes by to tell it.
+                        if !env.keeps_tombstones() || v.events.told() >= collections.uid() {
+                            v.counts.retain_collections(|id| !collections.is_dropped(id));
+                        }
                         return true;
                     }
                     let dropped = v.counts.drop_evicted(|id| collections.is_dropped(id));

@@ -206,7 +206,7 @@ impl Counts {
         std::iter::once(&self.default).chain(&self.others)
     }
 
-    /// Forgets collections that are gone and empty.
+    /// Forgets collections that are gone and empty. To be called only once the vBucket's events tell that they are gone.
     pub(crate) fn retain_collections(&mut self, mut keep: impl FnMut(CollectionId) -> bool) {
         self.others.retain(|count| count.items > 0 || keep(count.id));
     }
