@@ -540,8 +540,15 @@ impl Clients {
 
     /// Any key that counts of those in a map.
     pub(crate) fn any_key(&self, map: &Metadata, rng: &mut Rng) -> Option<KeyPlace> {
-        let info = rng.choice(map.buckets.values().collect::<Vec<_>>())?;
-        let (level, key) = rng.choice(self.keys_of(info, self.generation))?;
+        let info = rng.choice(map.buckets.values())?;
+        // One of `keys_of`, of which there may be a thousand: none of the others is made.
+        let (levels, keys) = (levels_of(info), self.setting.keys);
+        let collections = || info.manifest.scopes.iter().flat_map(|scope| &scope.collections);
+        let count = collections().count() * levels.len() * keys;
+        let at = if count == 0 { return None } else { rng.usize(0..count) };
+        let (level, number) = (levels[at / keys % levels.len()], at % keys);
+        let collection = collections().nth(at / keys / levels.len())?;
+        let key = key_of(collection.id, level, number, self.generation);
         Some(KeyPlace { bucket: info.uuid.clone(), vb: vb_of(info, &key), key, level })
     }
 

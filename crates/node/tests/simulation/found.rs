@@ -82,4 +82,14 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 80_008,
         what: "a request that a paused node read late had a document locked while copies were compared (of the simulation)",
     },
+    Found {
+        kind: &kinds::WIDE,
+        seed: 213,
+        what: "a collection was dropped while its active copy was down, and the next one never told that it had ended",
+    },
+    Found {
+        kind: &kinds::WIDE,
+        seed: 206,
+        what: "a clock was set back, and a document that had expired under a durable write was back (of the simulation)",
+    },
 ];

@@ -263,7 +263,7 @@ impl Subscriber {
         assert!(part.node.is_some(), "{self} hears {message:?} after the end of the stream");
         let is_end = matches!(message, DcpMessage::StreamEnd(_));
         if let Some((key, version)) = part.hear(message) {
-            feeds.saw(&place, &part.log, &key, version);
+            feeds.saw(&place, (&part.log, version.seqno), &key, version);
             part.versions.insert(key, version);
         }
         if !is_end && part.seqno == part.snapshot.1 {

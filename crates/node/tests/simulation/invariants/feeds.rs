@@ -1,6 +1,7 @@
 //! Every feed is complete. A snapshot that claims a range of seqnos leaves out nothing that its reader has to hear of: at its end the
 //! reader holds the newest version of each key up to there. A key's deletion is missed only where it was purged, and only by a reader
-//! that never held the key.
+//! that does not hold the key. Nobody but the reader may have seen a deletion before it went: then the document is missed as well, unless
+//! it was seen to live after all that is purged.
 //!
 //! What a reader should hold comes from all that anybody has seen: versions on active copies and on replicas, and those that feeds told.
 //! A branch of a vBucket's history has one version at a seqno. So two readers that are told of the same place are told the same.
@@ -48,10 +49,17 @@ pub(crate) struct Feeds {
 /// What is known of a vBucket.
 #[derive(Default)]
 struct Known {
-    keys: BTreeMap<Vec<u8>, BTreeMap<(Seqno, VbUuid), Version>>,
+    keys: BTreeMap<Vec<u8>, BTreeMap<(Seqno, VbUuid), Seen>>,
     places: BTreeMap<(Seqno, VbUuid), Vec<u8>>,
     /// Tombstones up to here may be gone, from some copy.
     purged: Seqno,
+}
+
+/// A version that somebody has seen.
+struct Seen {
+    version: Version,
+    /// The last place, and the branch that it lies on, of which it is known that nothing newer lies before it.
+    newest_at: (Seqno, VbUuid),
 }
 
 impl Version {
@@ -78,16 +86,29 @@ impl Feeds {
         self.known.entry(vb.clone()).or_default()
     }
 
-    /// Somebody whose history has these branches has seen a version.
-    pub(crate) fn saw(&mut self, vb: &(BucketUuid, VbId), log: &Log, key: &[u8], version: Version) {
+    /// Somebody whose history has these branches has seen a version, as the newest one up to `at` at least.
+    pub(crate) fn saw(
+        &mut self,
+        vb: &(BucketUuid, VbId),
+        (log, at): (&Log, Seqno),
+        key: &[u8],
+        version: Version,
+    ) {
         let Some(branch) = branch_of(log, version.seqno) else { return };
         let place = (version.seqno, branch);
         let known = self.of(vb);
         let other = known.places.entry(place).or_insert_with(|| key.to_vec());
         assert_eq!(*other, key, "two keys at {place:?} of {vb:?}");
-        let before = known.keys.entry(key.to_vec()).or_default().entry(place).or_insert(version);
+        let versions = known.keys.entry(key.to_vec()).or_default();
+        let seen = versions.entry(place).or_insert(Seen { version, newest_at: place });
+        let before = &mut seen.version;
         assert!(before.is_like(&version), "{key:?} at {place:?} of {vb:?} is {before:?}, and {version:?}");
         before.hash = before.hash.or(version.hash);
+        if at > seen.newest_at.0
+            && let Some(branch) = branch_of(log, at)
+        {
+            seen.newest_at = (at, branch);
+        }
     }
 
     /// A copy may have forgotten tombstones up to there.
@@ -109,10 +130,14 @@ impl Feeds {
             let before = versions.range(..=(reader.at, VbUuid(u64::MAX))).rev();
             let mut shared =
                 before.filter(|((seqno, branch), _)| branch_of(reader.log, *seqno) == Some(*branch));
-            let Some((_, newest)) = shared.next() else { continue };
-            let held = (reader.holds)(key);
+            let Some((_, seen)) = shared.next() else { continue };
+            let (newest, held) = (&seen.version, (reader.holds)(key));
             let may_be_hidden = reader.sees_living && (newest.deleted || newest.expiry != 0);
-            let may_be_purged = newest.deleted && newest.seqno <= known.purged;
+            let (at, branch) = seen.newest_at;
+            let lived_until = if branch_of(reader.log, at) == Some(branch) { at } else { newest.seqno };
+            // Its deletion, where nobody has seen it before it went.
+            let is_unseen = !newest.deleted && lived_until < known.purged.min(reader.at);
+            let may_be_purged = is_unseen || (newest.deleted && newest.seqno <= known.purged);
             let may_lack = held.is_none() && (may_be_hidden || may_be_purged);
             assert!(
                 held == Some(newest.seqno) || may_lack,
@@ -152,7 +177,9 @@ mod tests {
     #[test]
     fn a_reader_holds_the_newest_version_up_to_its_place() {
         let mut feeds = Feeds::default();
-        [2, 4].into_iter().for_each(|seqno| feeds.saw(&vb(), LOG, b"k", version(seqno, false)));
+        [2, 4]
+            .into_iter()
+            .for_each(|seqno| feeds.saw(&vb(), (LOG, Seqno(seqno)), b"k", version(seqno, false)));
         assert!(passes(&mut feeds, LOG, 1, None));
         assert!(passes(&mut feeds, LOG, 3, Some(2)));
         assert!(!passes(&mut feeds, LOG, 4, Some(2)), "a version was left out");
@@ -162,8 +189,8 @@ mod tests {
     #[test]
     fn what_lies_on_a_branch_that_ended_before_it_is_none_of_the_readers() {
         let mut feeds = Feeds::default();
-        feeds.saw(&vb(), &LOG[1..], b"k", version(7, false));
-        feeds.saw(&vb(), LOG, b"k", version(6, false));
+        feeds.saw(&vb(), (&LOG[1..], Seqno(7)), b"k", version(7, false));
+        feeds.saw(&vb(), (LOG, Seqno(6)), b"k", version(6, false));
         assert!(passes(&mut feeds, LOG, 8, Some(6)));
         assert!(!passes(&mut feeds, LOG, 8, Some(7)));
         assert!(passes(&mut feeds, &LOG[1..], 8, Some(7)));
@@ -172,8 +199,8 @@ mod tests {
     #[test]
     fn a_purged_deletion_is_missed_only_by_a_reader_without_the_key() {
         let mut feeds = Feeds::default();
-        feeds.saw(&vb(), LOG, b"k", version(2, false));
-        feeds.saw(&vb(), LOG, b"k", version(3, true));
+        feeds.saw(&vb(), (LOG, Seqno(2)), b"k", version(2, false));
+        feeds.saw(&vb(), (LOG, Seqno(3)), b"k", version(3, true));
         assert!(!passes(&mut feeds, LOG, 4, None), "nothing is purged");
         feeds.purged(&vb(), Seqno(3));
         assert!(passes(&mut feeds, LOG, 4, None));
@@ -181,10 +208,22 @@ mod tests {
     }
 
     #[test]
+    fn a_document_is_missed_where_its_deletion_may_have_been_purged_unseen() {
+        let mut feeds = Feeds::default();
+        feeds.saw(&vb(), (LOG, Seqno(2)), b"k", version(2, false));
+        feeds.purged(&vb(), Seqno(3));
+        assert!(passes(&mut feeds, LOG, 4, None), "it was deleted at 3, perhaps");
+        assert!(!passes(&mut feeds, LOG, 2, None), "not before");
+        assert!(!passes(&mut feeds, LOG, 4, Some(1)));
+        feeds.saw(&vb(), (LOG, Seqno(3)), b"k", version(2, false));
+        assert!(!passes(&mut feeds, LOG, 4, None), "it lived at 3");
+    }
+
+    #[test]
     #[should_panic(expected = "is Version")]
     fn one_place_has_one_version() {
         let mut feeds = Feeds::default();
-        feeds.saw(&vb(), LOG, b"k", version(3, true));
-        feeds.saw(&vb(), LOG, b"k", version(3, false));
+        feeds.saw(&vb(), (LOG, Seqno(3)), b"k", version(3, true));
+        feeds.saw(&vb(), (LOG, Seqno(3)), b"k", version(3, false));
     }
 }

@@ -244,7 +244,8 @@ fn look_at_active(
 ) {
     for key in keys {
         if let Ok(meta) = open.engine.meta(place.1, HashedKey::new(DocKey::trusted(key)), now) {
-            feeds.saw(place, &status.history.log, key, version_of(&meta));
+            let at = (&status.history.log[..], status.history.high_seqno);
+            feeds.saw(place, at, key, version_of(&meta));
         }
     }
 }
@@ -291,7 +292,7 @@ fn look_at_replica(
         let hashed = HashedKey::new(DocKey::trusted(key));
         match open.engine.get_replica(place.1, hashed, now, version) {
             Ok(version) => {
-                feeds.saw(place, log, key, version);
+                feeds.saw(place, (log, status.history.high_seqno), key, version);
                 held.insert(&key[..], Some(version.seqno));
             }
             Err(Refusal::Status(base::Status::KeyNotFound)) => drop(held.insert(key, None)),
