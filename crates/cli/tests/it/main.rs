@@ -14,7 +14,7 @@ mod indexes;
 mod node;
 mod sizing;
 mod sockets;
-mod views;
+mod view_command;
 mod waiting;
 mod wires;
 

@@ -89,6 +89,17 @@ fn listed(bucket: &Bucket) -> Result<String, Failure> {
     String::from_utf8(body).map_err(|error| Failure::doing(&doing, error))
 }
 
+fn parsed(text: &str) -> Result<Listed, Failure> {
+    serde_json::from_str(text)
+        .map_err(|error| Failure::doing("the list of design documents cannot be read", error))
+}
+
+/// The names of a bucket's design documents.
+pub(super) fn names(bucket: &Bucket) -> Result<Vec<String>, Failure> {
+    let listed = parsed(&listed(bucket)?)?;
+    Ok(listed.rows.iter().map(|row| document_name(&row.doc.meta.id).to_owned()).collect())
+}
+
 pub(super) fn list(args: &ListArgs) -> Result<(), Failure> {
     let bucket = args.place.open()?;
     let text = listed(&bucket)?;
@@ -96,8 +107,7 @@ pub(super) fn list(args: &ListArgs) -> Result<(), Failure> {
         println!("{}", text.trim_end());
         return Ok(());
     }
-    let listed: Listed = serde_json::from_str(&text)
-        .map_err(|error| Failure::doing("the list of design documents cannot be read", error))?;
+    let listed = parsed(&text)?;
     if listed.rows.is_empty() {
         println!(
             "bucket {} has no design documents; `settee view create --help` says how to make one",

@@ -3,6 +3,7 @@
 
 mod change;
 mod documents;
+mod errors;
 mod place;
 mod query;
 mod rows;
@@ -30,6 +31,8 @@ EXAMPLES
       settee view publish tags -b songs
   Rows of one key, as JSON, one row a line:
       settee view query tags/electronic --key '\"TRAAAAW128F429D538\"' --reduce false --json -b songs
+  Documents that views leave out, and why:
+      settee view errors tags -b songs
   Away with it:
       settee view drop tags/electronic -b songs
       settee view drop dev_tags -b songs
@@ -56,6 +59,7 @@ enum Command {
     Publish(change::PublishArgs),
     Drop(change::DropArgs),
     Query(query::Args),
+    Errors(errors::Args),
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
@@ -67,5 +71,6 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::Publish(args) => change::publish(&args),
         Command::Drop(args) => change::drop(&args),
         Command::Query(args) => query::run(&args),
+        Command::Errors(args) => errors::run(&args),
     }
 }

@@ -13,6 +13,7 @@ use protocol::binary::{
 use tempfile::TempDir;
 
 use crate::{
+    cluster::eventually,
     login,
     node::{Node, PASSWORD, USERNAME, settee},
 };
@@ -223,4 +224,24 @@ fn functions_that_are_wrong_are_told_with_a_document() {
     let output = piped.wait_with_output().unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("logged:\n  1 x saw 1 "));
+}
+
+#[test]
+fn documents_that_a_view_leaves_out_are_shown_with_the_reason() {
+    let place = Place::new();
+    fill(&place);
+    assert!(place.done(&["errors"]).contains("leave no document out"));
+    let map = place
+        .file("map.js", "function (doc, meta) {\n  if (meta.id == 'd07') throw 'odd';\n  emit(doc.n);\n}");
+    place.done(&["create", "odd/all", "--map", &map, "--published"]);
+    let told = eventually("the index has met the document", || {
+        let told = place.done(&["errors", "odd"]);
+        told.contains("d07").then_some(told)
+    });
+    let line: Vec<&str> = told.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((line[0], line[2], line[3]), ("odd/all", "1", "d07"), "{told}");
+    assert!(line[4..].contains(&"odd"), "{told}");
+    assert!(place.done(&["errors", "--json"]).starts_with("{\"node\":\"127.0.0.1:"));
+    let (_, said) = place.failed(&["errors", "none"]);
+    assert!(said.contains("no design document _design/none"), "{said}");
 }
