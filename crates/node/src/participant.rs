@@ -346,7 +346,7 @@ impl<A, R> Participant<A, R> {
         let mut stored = Stored::default();
         stored.apply(&first);
         self.seed = self.seed.wrapping_add(1);
-        self.group = Consensus::open(&stored, self.seed)?;
+        self.group = Consensus::open_as(&stored, self.seed, self.group.version())?;
         self.life += 1;
         self.leaves_at = None;
         self.beginning = Some(self.group.so_far());

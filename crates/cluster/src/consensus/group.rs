@@ -100,6 +100,12 @@ impl Consensus {
         &self.member
     }
 
+    /// What this node's version makes of the log.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// The state as far as it was applied here.
     #[must_use]
     pub fn metadata(&self) -> &Arc<Metadata> {

@@ -30,6 +30,8 @@ pub(crate) struct Faults {
     pub(crate) broken_link: u32,
     /// A node ends, in whatever way, and comes back.
     pub(crate) crash: u32,
+    /// A node of an older version ends, and comes back with a newer one.
+    pub(crate) version: u32,
     /// Disks are among what may go with a node that ends.
     pub(crate) lost_disks: bool,
     /// A disk fails, of data or of metadata, until somebody does something about it.
@@ -77,6 +79,7 @@ impl Faults {
         delay_max: 3,
         broken_link: NEVER,
         crash: NEVER,
+        version: NEVER,
         lost_disks: false,
         bad_disk: NEVER,
         cut: NEVER,
@@ -181,6 +184,19 @@ impl Faults {
     /// Nodes come and go while clients write.
     pub(crate) const REBALANCES: Self =
         Self { rebalance: 300, bucket: 1_500, replicas: 600, broken_link: 500, cut: 1_500, ..Self::DELAYS };
+    /// Nodes of older versions are replaced by newer ones; others crash, one after the other, come and go.
+    pub(crate) const VERSIONS: Self = Self {
+        losses: Losses::OneAtATime,
+        loss: 2,
+        delay_max: 10,
+        broken_link: 1_000,
+        crash: 1_000,
+        version: 200,
+        cut: 1_000,
+        pause: 1_000,
+        rebalance: 400,
+        ..Self::CALM
+    };
     /// Disks are full for a while; nodes crash one after the other, come and go.
     pub(crate) const FULL_DISKS: Self = Self {
         losses: Losses::OneAtATime,
@@ -210,6 +226,7 @@ impl Faults {
         let mishaps = [
             self.broken_link,
             self.crash,
+            self.version,
             self.bad_disk,
             self.cut,
             self.pause,
@@ -223,6 +240,11 @@ impl Faults {
         ];
         let happen = mishaps.iter().chain([&self.failover, &self.bucket]).any(|chance| *chance != NEVER);
         !happen && self.loss == 0 && self.auto_failover_secs.is_none() && !self.graceful_failover
+    }
+
+    /// Whether nodes have versions of their own.
+    pub(crate) fn has_versions(&self) -> bool {
+        self.version != NEVER
     }
 
     /// Whether nodes may be replaced that do not know.

@@ -64,6 +64,13 @@ pub(crate) const REBALANCES: Kind = Kind {
     millis: 20_000,
 };
 
+pub(crate) const VERSIONS: Kind = Kind {
+    name: "nodes_are_replaced_by_newer_ones_under_the_eyes_of_clients",
+    setting: Setting::PLAIN,
+    faults: Faults::VERSIONS,
+    millis: 20_000,
+};
+
 pub(crate) const MOVES: Kind = Kind {
     name: "what_is_planned_leaves_nobody_in_doubt",
     setting: Setting::PLAIN,

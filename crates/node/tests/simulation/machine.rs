@@ -179,9 +179,9 @@ impl Machine {
         self.process.as_mut().filter(|_| self.paused_until <= at)
     }
 
-    /// Starts the process; `boot` is its randomness.
-    pub(crate) fn start(&mut self, boot: u64, at: u64) {
-        let process = Process::start(&self.member, &mut self.shelf, boot, self.clock.now(at));
+    /// Starts the process, of a version that understands metadata up to `level`; `boot` is its randomness.
+    pub(crate) fn start(&mut self, boot: u64, level: u32, at: u64) {
+        let process = Process::start(&self.member, level, &mut self.shelf, boot, self.clock.now(at));
         self.process = Some(process);
         self.paused_until = self.sleeps_until;
     }

@@ -137,6 +137,11 @@ fn nodes_come_and_go_under_the_eyes_of_clients() {
 }
 
 #[test]
+fn nodes_are_replaced_by_newer_ones_under_the_eyes_of_clients() {
+    endure_all(&kinds::VERSIONS);
+}
+
+#[test]
 fn what_is_planned_leaves_nobody_in_doubt() {
     endure_all(&kinds::MOVES);
 }

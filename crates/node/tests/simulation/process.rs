@@ -15,7 +15,9 @@ use std::{
 use base::{BucketUuid, Cas, Datatype, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
-    consensus::{Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId, epoch_of},
+    consensus::{
+        Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId, Version, epoch_of,
+    },
 };
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
@@ -68,6 +70,8 @@ pub(crate) struct Outside<'a> {
     pub(crate) log_works: bool,
     /// Changes of the metadata that were applied here.
     pub(crate) applied: Vec<Arc<Metadata>>,
+    /// What was handed to a leader.
+    pub(crate) proposed: Vec<Proposal>,
 }
 
 impl Outside<'_> {
@@ -140,8 +144,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(member: &Member, shelf: &mut Shelf, boot: u64, now: Now) -> Self {
-        let group = Consensus::open(&shelf.log.load().unwrap(), boot).unwrap();
+    /// Of a version that understands metadata up to `level`.
+    pub(crate) fn start(member: &Member, level: u32, shelf: &mut Shelf, boot: u64, now: Now) -> Self {
+        let version = Version { highest: level, ..Version::THIS };
+        let group = Consensus::open_as(&shelf.log.load().unwrap(), boot, version).unwrap();
         let metadata = Arc::clone(group.metadata());
         let ms = now.mono_millis;
         let mut process = Self {
@@ -351,10 +357,12 @@ impl Process {
             match proposed.proposing.next(part, &self.metadata, lowest_open, ms) {
                 Next::Rest(_) => {}
                 Next::Hand(proposal, None) => {
+                    outside.proposed.push(Proposal::clone(&proposal));
                     let taken = self.part.propose(Some(self.id), &proposal).is_ok();
                     self.handed(id, taken, ms);
                 }
                 Next::Hand(proposal, to) => {
+                    outside.proposed.push(Proposal::clone(&proposal));
                     outside.send(self.id, to, Message::Propose(proposal));
                 }
                 Next::GiveUp(_) => {
@@ -483,6 +491,7 @@ impl Process {
         let view = View { buckets: &self.buckets, links: &self.links };
         let stands_still = stands_still(self.log.writing_since(), lease_now);
         let mut report = self.steward.report(metadata, &view, stands_still)?;
+        report.level = self.part.group().version().highest;
         for bucket in report.buckets.iter_mut().filter(|_| metadata.rebalance.is_some()) {
             if let Some(open) = self.buckets.get(&bucket.uuid) {
                 bucket.weights = open.weights();

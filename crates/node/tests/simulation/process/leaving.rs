@@ -60,7 +60,8 @@ impl Process {
     /// It becomes its own cluster, and new.
     pub(crate) fn begin_anew(&mut self, outside: &mut Outside<'_>) {
         let uuid = format!("{} anew", self.uuid);
-        let mut metadata = Metadata::new(NOTHING.into(), 0);
+        let level = self.part.group().version().highest;
+        let mut metadata = Metadata { level, ..Metadata::new(NOTHING.into(), 0) };
         metadata.nodes.push(NodeInfo::first(uuid.clone(), "10.0.0.1".into(), Ports::default()));
         metadata.next_node = 1;
         let (epoch, secret, peers) = (Epoch::default(), String::new(), Vec::new());

@@ -49,6 +49,9 @@ impl World {
         if self.happens(faults.crash) && self.may_lose_something() {
             self.crash();
         }
+        if self.happens(faults.version) {
+            self.replace_version();
+        }
         if self.happens(faults.bad_disk) && self.may_lose_something() {
             self.fail_disk();
         }
@@ -160,7 +163,8 @@ impl World {
     pub(super) fn start(&mut self, id: NodeId) {
         let (boot, at) = (self.rng.u64(..), self.journal.now);
         self.journal.note(format_args!("{id} starts"));
-        self.machine(id).start(boot, at);
+        let level = self.versions.of(id);
+        self.machine(id).start(boot, level, at);
     }
 
     /// Separates some from the others, in both directions or one, for a while or again and again.

@@ -10,8 +10,9 @@ mod mishaps;
 mod operator;
 mod scans;
 mod verdict;
+mod versions;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use base::{BucketUuid, NodeId, Seqno, VbId};
 use cluster::{
@@ -37,6 +38,7 @@ use feeds::Watch;
 use lost_majority::Lost;
 use mishaps::Mend;
 use scans::Scans;
+use versions::Versions;
 
 /// Time goes by in steps of so many milliseconds.
 const STEP_MILLIS: u64 = 5;
@@ -62,6 +64,7 @@ pub(crate) struct World {
     invariants: Invariants,
     watch: Watch,
     scans: Scans,
+    versions: Versions,
     pub(crate) journal: Journal,
     /// A copy has lost something, or may have, and perhaps not all of it is there again.
     is_fragile: bool,
@@ -108,7 +111,8 @@ impl World {
         let (faults, setting) = (kind.faults, kind.setting);
         let nodes = NODES_MIN + (seed % u64::from(setting.more_nodes + 1)) as u16;
         let mut rng = Rng::with_seed(seed);
-        let mut metadata = Metadata::new(CLUSTER.into(), 1_024);
+        let level = Versions::at_first(seed, &faults);
+        let mut metadata = Metadata { level, ..Metadata::new(CLUSTER.into(), 1_024) };
         metadata.next_node = nodes;
         metadata.nodes = (0..nodes).map(|id| info(NodeId(id))).collect();
         let metadata = Arc::new(metadata);
@@ -134,6 +138,7 @@ impl World {
             invariants: Invariants::default(),
             watch: Watch::new(seed),
             scans: Scans::new(seed),
+            versions: Versions::default(),
             journal: Journal::new(),
             is_fragile: false,
             floors: None,
@@ -146,7 +151,10 @@ impl World {
         let promised = faults.promise().level;
         world.invariants.resolution.is_promised = promised == base::bucket::DurabilityLevel::None;
         world.invariants.states.applied(&metadata);
-        (0..nodes).map(NodeId).for_each(|id| world.start(id));
+        for id in (0..nodes).map(NodeId) {
+            world.versions.install(id, level);
+            world.start(id);
+        }
         world
     }
 
@@ -219,12 +227,14 @@ impl World {
             disk_works,
             log_works,
             applied: Vec::new(),
+            proposed: Vec::new(),
         };
         let done = act(process, &mut machine.shelf, &mut outside);
-        let applied = std::mem::take(&mut outside.applied);
+        let (applied, proposed) = (mem::take(&mut outside.applied), mem::take(&mut outside.proposed));
         if process.is_of_cluster() && process.leads() {
             self.invariants.states.leads((process.epoch(), process.raft_term()), id);
         }
+        self.check_proposed(&proposed);
         // A member that has heard nothing of its cluster yet begins with nothing when its group is formed anew.
         for state in applied.into_iter().filter(|state| state.next_node > 0) {
             let newest = Arc::clone(self.newest());
@@ -241,6 +251,7 @@ impl World {
     /// The cluster has agreed on a change.
     fn changed(&mut self, before: &Metadata, after: &Metadata) {
         self.invariants.rebalances.changed(before, after);
+        self.versions.changed(before, after);
         let failed = |state: &Metadata| -> Vec<NodeId> {
             let failed = state.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed);
             failed.map(|node| node.id).collect()

@@ -59,6 +59,13 @@ impl World {
         if self.happens(faults.rebalance) {
             self.change_nodes(&newest);
         }
+        // One that is let in by the present level must not be a member at the next.
+        if self.is_about_to_rise(&newest)
+            && newest.nodes.len() < self.setting.nodes_max
+            && self.rng.u8(0..8) == 0
+        {
+            self.add_node(&newest);
+        }
         if self.happens(faults.bucket) {
             self.change_buckets(&newest);
         }
@@ -227,6 +234,7 @@ impl World {
 
     fn add_node(&mut self, newest: &Metadata) {
         let node = info(NodeId(newest.next_node));
+        self.versions.offer(node.id, &mut self.rng, newest);
         let groups = self.setting.groups;
         let group = group(if groups > 1 { self.rng.usize(0..groups) } else { 0 });
         self.propose(Command::AddNode(NodeInfo { membership: Membership::InactiveAdded, group, ..node }));

@@ -43,6 +43,7 @@ impl World {
     pub(crate) fn heal_and_check(&mut self) {
         self.mend_everything();
         self.until("quiet", Self::is_settled);
+        self.bring_versions_up_to_date();
         self.bring_everybody_in();
         let before = self.clients.written;
         self.until("writes at every level", |world| {
@@ -67,9 +68,10 @@ impl World {
         let buckets = self.processes().flat_map(|process| process.buckets.values());
         let fetched: u64 = buckets.map(|open| open.engine.stats().bg_fetched).sum();
         format!(
-            "{} s, {:?}, {}, {}, written {:?}, conditional {}, removed {}, parts {}, from elsewhere {}, {}, read {}, fetched {fetched}, in histories {}, {}, {}, {} connections, version {}, trace {:016x}",
+            "{} s, {:?}, {:?}, {}, {}, written {:?}, conditional {}, removed {}, parts {}, from elsewhere {}, {}, read {}, fetched {fetched}, in histories {}, {}, {}, {} connections, version {}, trace {:016x}",
             self.journal.now / 1_000,
             self.tally,
+            self.versions,
             self.invariants.rebalances.summary(),
             self.invariants.certainty.summary(),
             self.clients.written,
