@@ -73,6 +73,17 @@ pub(crate) fn moved(location: &str) -> Reply {
     reply
 }
 
+/// 302 to another node: this one serves no vBucket of the bucket.
+pub(crate) fn no_vbuckets(kind: JsonType, location: &str) -> Reply {
+    let reason = "Cannot execute view query since the node has no active vbuckets";
+    let mut reply =
+        with_json(kind, StatusCode::FOUND, &json!({ "error": "no_active_vbuckets", "reason": reason }));
+    if let Ok(location) = HeaderValue::from_str(location) {
+        reply.headers_mut().insert(header::LOCATION, location);
+    }
+    reply
+}
+
 pub(crate) fn not_found(reason: impl Into<String>) -> Refusal {
     Refusal { status: 404, error: "not_found", reason: reason.into() }
 }

@@ -52,14 +52,6 @@ impl Request<'_> {
         self.find(info).map(drop).map_err(answer::not_found)
     }
 
-    /// A query of one of its views. There is no index to answer it from.
-    pub(crate) fn query(&self, info: &BucketInfo) -> Result<Reply, Refusal> {
-        let missing = |why| answer::not_found(format!("Design document {} {why}", self.id()));
-        self.find(info).map_err(|why| missing(if why == "missing" { "not found" } else { why }))?;
-        let reason = "Queries of views are not built yet: Settee keeps design documents, and has no indexes.";
-        Err(Refusal { status: 400, error: "not_implemented", reason: reason.into() })
-    }
-
     /// Creates or replaces it.
     pub(crate) async fn put(
         &self,

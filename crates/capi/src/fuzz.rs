@@ -21,7 +21,7 @@ fn path(bytes: &[u8]) {
     let database = Database::of(first);
     assert!(first.starts_with(database.bucket) && !database.bucket.contains(['+', '/', ';']));
     let target = Target::of(rest);
-    if let Target::Design(name) | Target::View(name) | Target::Handler(name, _) = target {
+    if let Target::Design(name) | Target::View(name, _) | Target::Handler(name, _) = target {
         assert!(!name.is_empty());
         // Written as a client is told, it is the same one.
         let again = form::decode(form::escaped(name).as_bytes(), false);

@@ -1,7 +1,5 @@
-//! The service on ports 8092 and 18092, which are those of views: design documents are created, read, replaced and deleted.
-//!
-//! Queries are not built yet, and say so ([`answer`] has what clients make of that). Configurations carry `couchApiBase`, which old
-//! clients insist on, and no service `capi`, so newer clients do not expect queries.
+//! The service on ports 8092 and 18092, which are those of views: design documents are created, read, replaced and deleted, this node's
+//! part of their indexes is kept up to date ([`indexes`]), and queries are answered over all nodes ([`queries`]).
 
 mod answer;
 mod design;
@@ -10,13 +8,14 @@ mod functions;
 mod fuzz;
 mod indexes;
 mod path;
-pub mod streaming;
+mod queries;
+mod streaming;
 mod surface;
 
 use std::{io, sync::Arc};
 
 use http::Surface;
-use service::{Context, Hearer, Port, Running, Service};
+use service::{Answers, Context, Hearer, Port, Running, Service};
 
 use self::{indexes::Indexes, surface::Views};
 
@@ -56,7 +55,12 @@ impl Running for Started {
         Some(self.indexes.hearer())
     }
 
+    fn answers(&self) -> Option<Arc<dyn Answers>> {
+        Some(self.surface.queries().answers())
+    }
+
     fn stop(self: Box<Self>) {
+        self.surface.queries().stop();
         self.indexes.stop();
     }
 }

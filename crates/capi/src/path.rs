@@ -32,8 +32,8 @@ impl<'a> Database<'a> {
 pub(crate) enum Target<'a> {
     /// A design document.
     Design(&'a str),
-    /// The rows of a view of a design document.
-    View(&'a str),
+    /// The rows of a view, by the names of its design document and its own.
+    View(&'a str, &'a str),
     /// Something else of a design document, by its name.
     Handler(&'a str, &'a str),
     /// An attachment of a design document.
@@ -62,7 +62,7 @@ impl<'a> Target<'a> {
         match rest {
             _ if name.is_empty() => Self::Nothing,
             [] => Self::Design(name),
-            [first, _] if first == "_view" => Self::View(name),
+            [first, view] if first == "_view" => Self::View(name, view),
             [first, ..] if first == "_view" => Self::Nothing,
             [first, ..] if first.starts_with('_') => Self::Handler(name, first),
             _ => Self::Attachment,
@@ -120,8 +120,8 @@ mod tests {
             (&["_design", "x"][..], "Design(\"x\")"),
             (&["_design", "a/b"], "Design(\"a/b\")"),
             (&["_design/x"], "Design(\"x\")"),
-            (&["_design", "x", "_view", "y"], "View(\"x\")"),
-            (&["_design/a/b", "_view", "y/z"], "View(\"a/b\")"),
+            (&["_design", "x", "_view", "y"], "View(\"x\", \"y\")"),
+            (&["_design/a/b", "_view", "y/z"], "View(\"a/b\", \"y/z\")"),
             (&["_design", "x", "_view"], "Nothing"),
             (&["_design", "x", "_view", "y", "z"], "Nothing"),
             (&["_design", "x", "_spatial", "y"], "Handler(\"x\", \"_spatial\")"),

@@ -18,10 +18,13 @@ use axum::body::{Body, Bytes};
 use http::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame};
 use service::{Answer, AskError};
+use tokio::{sync::Semaphore, task::spawn_blocking};
 use views::{
-    index::{self, Functions, Pull, Source, SourceError, wire::Remote},
+    index::{Functions, Pull, Source, SourceError, wire::Remote},
     response::{Progress, Response},
 };
+
+use crate::queries::Local;
 
 /// About how many bytes a piece has.
 const PIECE_BYTES: usize = 64 << 10;
@@ -29,15 +32,17 @@ const PIECE_BYTES: usize = 64 << 10;
 const PIECE_ROWS: usize = 4096;
 
 /// The answer of a node.
-pub enum NodeAnswer {
+pub(crate) enum NodeAnswer {
     /// Of this one.
-    Here(Box<index::Answer>),
+    Here(Box<Local>),
     /// Of another one.
     There(Box<There>),
+    /// Of none: this is why.
+    Nowhere(SourceError),
 }
 
 /// The answer of another node.
-pub struct There {
+pub(crate) struct There {
     /// Where the node is. Errors that keep it from answering are told to be from there.
     pub address: String,
     /// What has come of it.
@@ -68,28 +73,37 @@ impl Source for NodeAnswer {
         match self {
             Self::Here(answer) => answer.pull(functions),
             Self::There(there) => there.remote.pull(functions),
+            Self::Nowhere(error) => Err(error.clone()),
         }
     }
 
     fn total_rows(&mut self) -> Result<Option<u64>, SourceError> {
         match self {
-            Self::Here(answer) => Source::total_rows(&mut **answer),
+            Self::Here(answer) => answer.total_rows(),
             Self::There(there) => there.remote.total_rows(),
+            Self::Nowhere(error) => Err(error.clone()),
         }
     }
 }
 
-/// The body of an answer. `functions` reduce what several nodes have of a group.
-pub fn body<F: Functions + Send + 'static>(response: Response<NodeAnswer>, functions: F) -> Body {
+/// The body of an answer. `functions` reduce what several nodes have of a group. Each piece is made in one of the places of `pieces`, and
+/// `held` is dropped with the body.
+pub(crate) fn body<F: Functions + Send + 'static>(
+    response: Response<NodeAnswer>,
+    functions: F,
+    pieces: Arc<Semaphore>,
+    held: impl Send + 'static,
+) -> Body {
     let has_left = Arc::new(AtomicBool::new(false));
-    let making = Making { response, functions, has_left: Arc::clone(&has_left), is_waiting: false };
-    Body::new(Pieces { next: Some(Box::pin(making.next())), has_left })
+    let making = Making { response, functions, pieces, has_left: Arc::clone(&has_left), is_waiting: false };
+    Body::new(Pieces { next: Some(Box::pin(making.next())), has_left, _held: held })
 }
 
 /// An answer that is being made.
 struct Making<F> {
     response: Response<NodeAnswer>,
     functions: F,
+    pieces: Arc<Semaphore>,
     has_left: Arc<AtomicBool>,
     is_waiting: bool,
 }
@@ -108,8 +122,12 @@ impl<F: Functions + Send + 'static> Making<F> {
             if std::mem::take(&mut self.is_waiting) {
                 self.feed().await;
             }
-            let (made, piece, progress) =
-                tokio::task::spawn_blocking(move || self.piece()).await.map_err(|_| Broken)?;
+            let place = Arc::clone(&self.pieces).acquire_owned().await.map_err(|_| Broken)?;
+            let made = spawn_blocking(move || {
+                let _until_it_is_made = place;
+                self.piece()
+            });
+            let (made, piece, progress) = made.await.map_err(|_| Broken)?;
             self = made;
             self.is_waiting = progress == Progress::Waiting;
             match progress {
@@ -142,18 +160,22 @@ impl<F: Functions + Send + 'static> Making<F> {
 }
 
 /// The pieces as a body.
-struct Pieces<F> {
+struct Pieces<F, H> {
     next: Option<BoxFuture<'static, Made<F>>>,
     has_left: Arc<AtomicBool>,
+    _held: H,
 }
 
-impl<F> Drop for Pieces<F> {
+// Nothing of it is referred to from within: the future has a place of its own.
+impl<F, H> Unpin for Pieces<F, H> {}
+
+impl<F, H> Drop for Pieces<F, H> {
     fn drop(&mut self) {
         self.has_left.store(true, Ordering::Relaxed);
     }
 }
 
-impl<F: Functions + Send + 'static> HttpBody for Pieces<F> {
+impl<F: Functions + Send + 'static, H: Send + 'static> HttpBody for Pieces<F, H> {
     type Data = Bytes;
     type Error = Broken;
 

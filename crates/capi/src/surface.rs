@@ -25,6 +25,7 @@ use crate::{
     functions::Functions,
     indexes::Indexes,
     path::{Database, Target, redirected},
+    queries::{self, OfNode, Queries},
 };
 
 /// What a request without a login is asked for; clients of views match the body.
@@ -40,11 +41,19 @@ pub(crate) struct Views {
     context: Context,
     functions: Functions,
     indexes: Indexes,
+    queries: Queries,
 }
 
 impl Views {
     pub(crate) fn new(context: Context, indexes: Indexes) -> Self {
-        Self { context, functions: Functions::new(), indexes }
+        let homes = OfNode { indexes: indexes.clone(), gate: Arc::clone(&context.gate) };
+        let queries = Queries::new(&context, Arc::new(homes));
+        Self { context, functions: Functions::new(), indexes, queries }
+    }
+
+    /// What is asked, here and by other nodes.
+    pub(crate) fn queries(&self) -> &Queries {
+        &self.queries
     }
 
     async fn handle(&self, parts: Parts, body: Incoming, from: Connection) -> Result<Reply, Refusal> {
@@ -78,7 +87,7 @@ impl Views {
                     uuid: info.uuid.clone(),
                     name: "",
                 };
-                self.answer(request, info, Target::of(rest), &parts, body).await
+                self.answer(request, (&meta, info), Target::of(rest), &parts, body).await
             }
             Err(refused) => Err(refused),
         };
@@ -88,7 +97,7 @@ impl Views {
     async fn answer(
         &self,
         request: Request<'_>,
-        info: &BucketInfo,
+        (meta, info): (&Metadata, &BucketInfo),
         target: Target<'_>,
         parts: &Parts,
         body: Bytes,
@@ -101,8 +110,12 @@ impl Views {
             }
             (Target::Design(name), "DELETE") => Request { name, ..request }.delete(&self.functions).await,
             (Target::Design(_), _) => Ok(answer::method_not_allowed(kind, OF_DESIGN)),
-            (Target::View(name), "GET" | "HEAD" | "POST") => Request { name, ..request }.query(info),
-            (Target::View(_), _) => Ok(answer::method_not_allowed(kind, OF_VIEW)),
+            (Target::View(design, view), "GET" | "HEAD" | "POST") => {
+                let Request { user, from, bucket, .. } = request;
+                let asked = queries::Request { user, from, kind, bucket, design, view, parts, body };
+                self.queries.answer(meta, info, asked).await
+            }
+            (Target::View(..), _) => Ok(answer::method_not_allowed(kind, OF_VIEW)),
             (Target::Handler(name, handler @ ("_info" | "_errors")), "GET" | "HEAD") => {
                 Request { name, ..request }.require(info)?;
                 let meta = self.context.gate.metadata();

@@ -165,7 +165,7 @@ fn positions(chain: &[NodeId], nodes: &[&NodeInfo], replicas: u8) -> Vec<i32> {
     copies.take(1 + usize::from(replicas)).collect()
 }
 
-/// Where the views of a bucket would be; old clients insist on the field.
+/// Where the views of a bucket are; old clients insist on the field.
 #[must_use]
 pub fn couch_api_base(node: &NodeInfo, host: &str, bucket: &str, info: &BucketInfo) -> String {
     let name = percent_encoded(bucket);
@@ -202,9 +202,14 @@ pub fn nodes_ext(meta: &Metadata, this_node: &str) -> Vec<Value> {
 fn node_ext(meta: &Metadata, node: &NodeInfo, this_node: &str) -> Value {
     let ports = &node.ports;
     let mut services = Map::new();
-    // `capi` is left out until views exist: its key alone makes clients expect the service.
-    let offered =
-        [("mgmt", ports.mgmt), ("mgmtSSL", ports.mgmt_tls), ("kv", ports.kv), ("kvSSL", ports.kv_tls)];
+    let offered = [
+        ("mgmt", ports.mgmt),
+        ("mgmtSSL", ports.mgmt_tls),
+        ("kv", ports.kv),
+        ("kvSSL", ports.kv_tls),
+        ("capi", ports.capi),
+        ("capiSSL", ports.capi_tls),
+    ];
     for (key, port) in offered {
         if port != 0 {
             services.insert(key.into(), port.into());
@@ -231,7 +236,7 @@ fn node_ext(meta: &Metadata, node: &NodeInfo, this_node: &str) -> Value {
 pub fn alternate_addresses(node: &NodeInfo) -> Option<Value> {
     let address = node.alternate.as_ref()?;
     let mut external = json!({ "hostname": address.hostname });
-    let offered = ["mgmt", "mgmtSSL", "kv", "kvSSL"];
+    let offered = ["mgmt", "mgmtSSL", "kv", "kvSSL", "capi", "capiSSL"];
     let ports: Map<String, Value> = address
         .ports
         .iter()

@@ -489,7 +489,10 @@ fn configurations_have_what_clients_cannot_do_without() {
     let json: Value = serde_json::from_str(&config::bucket_config(&state, "b", NODE).unwrap()).unwrap();
     assert_eq!(json["rev"], state.rev);
     assert_eq!(json["nodesExt"][0]["thisNode"], true);
-    assert_eq!(json["nodesExt"][0]["services"], serde_json::json!({ "mgmt": 8091, "kv": 11210 }));
+    assert_eq!(
+        json["nodesExt"][0]["services"],
+        serde_json::json!({ "mgmt": 8091, "kv": 11210, "capi": 8092 })
+    );
     assert_eq!(json["nodes"][0]["ports"], serde_json::json!({ "direct": 11210, "proxy": 11211 }));
     assert_eq!(json["nodes"][0]["couchApiBase"], "http://$HOST:8092/b%2Buuid-of-b");
     let map = json["vBucketServerMap"]["vBucketMap"].as_array().unwrap();

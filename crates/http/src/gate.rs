@@ -28,6 +28,10 @@ pub trait Gate: Send + Sync + 'static {
     fn catch_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
+    /// Whether this node may serve what it is the active of: it may not where others may have taken over since it last heard from them.
+    fn may_serve(&self) -> bool {
+        true
+    }
     /// Whether somebody at this address may set the node up before it has an administrator. Loopback unless the operator said
     /// otherwise.
     fn allows_setup_from(&self, peer: IpAddr) -> bool {

@@ -172,6 +172,19 @@ impl Indexer {
         self.shared.state.lock().outlets.get(signature)?.snapshot.clone()
     }
 
+    /// An index as it is, if it could be opened, with those of some vBuckets of which it has never been a state. `None` where no design
+    /// document has it.
+    #[must_use]
+    pub fn look(&self, signature: &Signature, vbs: &VbSet) -> Option<(Option<Snapshot>, VbSet)> {
+        let state = self.shared.state.lock();
+        state.desk.entries().get(signature).filter(|entry| !entry.is_removed())?;
+        let Some(outlet) = state.outlets.get(signature) else { return Some((None, *vbs)) };
+        let mut lacks = *vbs;
+        let whole = outlet.whole.iter().filter(|(_, (_, seqno))| *seqno > Seqno(0));
+        whole.for_each(|(vb, _)| lacks.remove(*vb));
+        Some((outlet.snapshot.clone(), lacks))
+    }
+
     /// What a design document's index is of.
     #[must_use]
     pub fn definition(&self, name: &str) -> Option<Arc<Definition>> {

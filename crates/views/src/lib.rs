@@ -2,8 +2,6 @@
 //!
 //! JSON texts stay texts here. Keys and values are kept as `JSON.stringify` wrote them, because clients are sent exactly
 //! these bytes; an order of keys is made from the texts ([`collation`]).
-//!
-//! Design documents and workers are wired to the server. Queries and the index are not yet.
 
 pub mod analysis;
 pub mod canonical;

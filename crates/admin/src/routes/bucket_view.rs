@@ -26,6 +26,9 @@ pub(super) fn streamed(call: &Call, name: &str, info: &BucketInfo, map: bool) ->
     fields.insert("rev".into(), call.meta.rev.into());
     fields.insert("nodes".into(), node_list(call, name, info).into());
     fields.insert("controllers".into(), controllers(info, &uri));
+    if info.may_have_views() {
+        fields.insert("ddocs".into(), json!({ "uri": uri("ddocs") }));
+    }
     fields.insert(
         "stats".into(),
         json!({ "uri": uri("stats"), "directoryURI": uri("statsDirectory"), "nodeStatsListURI": uri("nodes") }),

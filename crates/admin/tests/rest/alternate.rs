@@ -20,8 +20,8 @@ fn they_are_in_every_configuration_until_they_are_removed() {
     let put = node.send("PUT", PATH, ADMIN, Some("hostname=db.example.com&kv=21210&mgmt=28091&capi=28092"));
     assert_eq!((put.status, put.body.as_str()), (200, ""));
     assert!(rev() > before, "clients take a configuration by its revision");
-    let external =
-        json!({ "external": { "hostname": "db.example.com", "ports": { "kv": 21210, "mgmt": 28091 } } });
+    let ports = json!({ "kv": 21210, "mgmt": 28091, "capi": 28092 });
+    let external = json!({ "external": { "hostname": "db.example.com", "ports": ports } });
     for path in &places[..2] {
         assert_eq!(shown(&node, path), external, "{path}");
     }

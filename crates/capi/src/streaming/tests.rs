@@ -1,25 +1,22 @@
 //! Answers of nodes that are made up, put together into the bytes that a client gets.
 
 use std::{
-    path::Path,
     sync::{
         atomic::AtomicUsize,
         mpsc::{Sender, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::body::to_bytes;
-use base::{BucketUuid, Seqno, VbId, VbUuid};
+use base::{BucketUuid, VbId};
 use service::Parts;
-use storage::FaultFs;
 use tokio::runtime::Runtime;
 use views::{
     collation::{encode, row_key},
-    design::{DesignDocument, Signature},
+    design::Signature,
     index::{
-        Batch, Definition, DocumentRows, Group, Index, Item, Memory, NoFunctions, Options, Partial, Reducing,
-        Row, VbSet,
+        Group, Item, NoFunctions, Partial, Reducing, Row, VbSet,
         wire::{AnswerWriter, Expected, Question},
     },
     js,
@@ -28,11 +25,19 @@ use views::{
 };
 
 use super::*;
+use crate::queries::{
+    fixture::{self, Home},
+    here::{Holding, begin},
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn pieces() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
 }
 
 fn query(text: &str) -> Arc<Query> {
@@ -109,7 +114,7 @@ fn text(
     functions: impl Functions + Send + 'static,
 ) -> String {
     runtime.block_on(async {
-        let bytes = to_bytes(body(response, functions), usize::MAX).await.unwrap();
+        let bytes = to_bytes(body(response, functions, pieces(), ()), usize::MAX).await.unwrap();
         String::from_utf8(bytes.to_vec()).unwrap()
     })
 }
@@ -117,33 +122,24 @@ fn text(
 const COUNT: Option<Reducing> = Some(Reducing::Native(Native::Count));
 
 /// What this node has: two documents.
-fn here(query: &Query) -> (String, NodeAnswer) {
-    let design =
-        DesignDocument::parse_unchecked(br#"{"views":{"v":{"map":"x","reduce":"_count"}}}"#).unwrap();
-    let definition = Arc::new(Definition::of(&design));
-    let view = definition.view("v").unwrap();
-    let (fs, memory) = (Arc::new(FaultFs::new(1)), Memory::new(1 << 20));
-    let mut index = Index::open(fs, Path::new("/i"), definition, &memory, Options::default()).unwrap();
-    let document = |docid: &str, key: &str| DocumentRows {
-        docid: docid.to_owned(),
-        rows: vec![vec![js::Row { key: key.to_owned(), value: "7".to_owned() }]],
-    };
-    let documents = vec![document("x", "2"), document("y", "4")];
-    let batch = Batch { vb: VbId(1), branch: VbUuid(1), seqno: Seqno(2), documents };
-    index.apply(batch, &mut NoFunctions).unwrap();
-    index.publish(&mut NoFunctions).unwrap();
-    let snapshot = index.snapshot();
-    let answer = snapshot.query(view, query, &snapshot.vbuckets()).unwrap();
-    ("local".to_owned(), NodeAnswer::Here(Box::new(answer)))
+fn here(text: &str) -> (String, NodeAnswer) {
+    let home = Home::serving(&[1]);
+    home.state().add(1, "x", &["2"]);
+    home.state().add(1, "y", &["4"]);
+    let (home, question) = (home as Arc<dyn Holding>, fixture::question(text, &[1]));
+    let local = begin(&home, &question, Instant::now(), &|| true).ok().unwrap();
+    ("local".to_owned(), NodeAnswer::Here(Box::new(local)))
 }
 
 #[test]
 fn rows_of_all_nodes_come_in_order_and_are_counted_before_the_first() {
     let runtime = runtime();
-    let asked = query("reduce=false&debug=true");
+    let text_of_query = "reduce=false&debug=true";
+    let asked = query(text_of_query);
     let one = comes(&runtime, written(30, &[row("1", "a"), row("3", "b")]), Ok(()));
     let two = comes(&runtime, written(400, &[row("3", "a"), row("\"x\"", "a")]), Ok(()));
-    let sources = [here(&asked), there("one:8092", &asked, None, one), there("two:8092", &asked, None, two)];
+    let sources =
+        [here(text_of_query), there("one:8092", &asked, None, one), there("two:8092", &asked, None, two)];
     let response = Response::new(&asked, sources, Some("{}".to_owned()));
     let row = |docid: &str, key: &str, vb: u16, node: &str, value: &str| {
         format!(r#"{{"id":"{docid}","key":{key},"partition":{vb},"node":"{node}","value":{value}}}"#)
@@ -164,9 +160,10 @@ fn rows_of_all_nodes_come_in_order_and_are_counted_before_the_first() {
 #[test]
 fn groups_of_nodes_are_counted_together() {
     let runtime = runtime();
-    let asked = query("group=true&skip=1&limit=2");
+    let text_of_query = "group=true&skip=1&limit=2";
+    let asked = query(text_of_query);
     let one = comes(&runtime, written(9, &[counted("1", 2), counted("2.0", 5), counted("3", 1)]), Ok(()));
-    let sources = [here(&asked), there("one:8092", &asked, COUNT, one)];
+    let sources = [here(text_of_query), there("one:8092", &asked, COUNT, one)];
     // The key is that of the first row, which is the other node's.
     let expected = "{\"rows\":[\r\n{\"key\":2.0,\"value\":6},\r\n{\"key\":3,\"value\":1}\r\n]\r\n}\n";
     assert_eq!(text(&runtime, Response::new(&asked, sources, None), NoFunctions), expected);
@@ -271,7 +268,7 @@ fn an_endless_answer_takes_little_memory_and_ends_with_its_client() {
         there(name, &asked, None, answer)
     };
     let response = Response::new(&asked, [source("one"), source("two")], None);
-    let mut body = Box::pin(body(response, NoFunctions));
+    let mut body = Box::pin(body(response, NoFunctions, pieces(), ()));
     let mut taken = 0;
     while taken < 4 << 20 {
         let piece = std::future::poll_fn(|context| body.as_mut().poll_frame(context));

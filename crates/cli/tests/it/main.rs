@@ -12,6 +12,7 @@ mod forming;
 mod hostile_keys;
 mod indexes;
 mod node;
+mod queries;
 mod sizing;
 mod sockets;
 mod view_command;

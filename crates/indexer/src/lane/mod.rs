@@ -265,9 +265,9 @@ impl Runner {
         if self.members.is_empty() || self.holds || !self.look_for_room(now) {
             return false;
         }
-        let parts = self.streams.read(&self.setup, now);
+        let (parts, ended) = self.streams.read(&self.setup, now);
         if parts.is_empty() {
-            return false;
+            return ended;
         }
         self.change(&parts, now);
         true

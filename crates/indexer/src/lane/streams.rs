@@ -143,9 +143,10 @@ impl Streams {
         self.later.insert(vb, now + self.pauses.entry(vb).or_default().failed());
     }
 
-    /// Reads what feeds have, up to a batch. Nothing where all of them wait.
-    pub(super) fn read(&mut self, setup: &Setup, now: Duration) -> Vec<Part> {
-        let (mut parts, mut documents, mut bytes) = (Vec::new(), 0, 0);
+    /// Reads what feeds have, up to a batch. Nothing where all of them wait. Says as well whether a feed has come to its end, so that
+    /// another one can be opened.
+    pub(super) fn read(&mut self, setup: &Setup, now: Duration) -> (Vec<Part>, bool) {
+        let (mut parts, mut documents, mut bytes, mut ended) = (Vec::new(), 0, 0, false);
         while documents < setup.batches.documents && bytes < setup.batches.bytes {
             let Some(vb) = self.ready.pop_front() else { break };
             let Some(stream) = self.open.get_mut(&vb).filter(|stream| !stream.waits) else { continue };
@@ -160,7 +161,9 @@ impl Streams {
                 }
                 Ok(FeedStep::Wait) => {
                     stream.waits = true;
+                    let was_at_end = stream.at_end;
                     stream.at_end = is_at_end(&setup.bucket, vb, stream.course.seqno());
+                    ended |= stream.at_end && !was_at_end;
                 }
                 Err(_) => {
                     self.open.remove(&vb);
@@ -168,7 +171,7 @@ impl Streams {
                 }
             }
         }
-        parts
+        (parts, ended)
     }
 }
 
@@ -202,7 +205,8 @@ fn open(
     if after.log != before.log || after.purge_seqno != before.purge_seqno {
         return Err(Status::TemporaryFailure);
     }
-    Ok(Stream { feed, branch: after.uuid, turn, course: Course::from(from), waits: false, at_end: false })
+    let at_end = after.high_seqno <= from;
+    Ok(Stream { feed, branch: after.uuid, turn, course: Course::from(from), waits: false, at_end })
 }
 
 impl Stream {

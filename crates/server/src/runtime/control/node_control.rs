@@ -55,6 +55,10 @@ impl Gate for Control {
         })
     }
 
+    fn may_serve(&self) -> bool {
+        !self.shared.lease.has_run_out(lease::clock_millis)
+    }
+
     fn allows_setup_from(&self, peer: IpAddr) -> bool {
         // Somebody on this machine: by loopback, or by the address the node listens on.
         peer.is_loopback() || peer == self.listen

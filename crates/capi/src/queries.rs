@@ -1,0 +1,261 @@
+//! Queries of views: any node takes them, has every vBucket answered for by the node that serves it, and merges the answers.
+//!
+//! - An answer has each row once: each vBucket is of one node's answer, and a node answers for what it serves.
+//! - At `stale=false` an answer has everything that was acknowledged before the request, or says what it lacks.
+//! - Nothing is lacking silently. What changes before the first byte is sent is asked again; what is lacking after that is told behind
+//!   the rows.
+
+mod answers;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod gather;
+pub(crate) mod here;
+mod homes;
+mod plan;
+mod reducers;
+mod shares;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::{
+    body::Bytes,
+    http::{HeaderMap, Method, StatusCode, header},
+};
+use base::{BucketUuid, NodeId};
+use cluster::{BucketInfo, Metadata, auth::Identity};
+use http::{Connection, Gate, reply::Reply};
+use service::{Answers, Context};
+use views::{
+    design::{DesignDocument, is_development},
+    index::{Definition, VbSet, wire::Question},
+    query::{Body, Parameters, Query},
+    refusal::Refusal,
+    response::Response,
+};
+
+pub(crate) use self::{answers::Homes, here::Local, homes::OfNode};
+use self::{
+    answers::{Desk, ToNodes},
+    gather::{Asking, Gathered, Reach},
+    reducers::Reducers,
+    shares::Shares,
+};
+use crate::{
+    answer::{self, JsonType},
+    path::DESIGN,
+    streaming::{self, NodeAnswer},
+};
+
+/// Definitions that are kept.
+const DEFINITIONS_MAX: usize = 256;
+/// A development view is asked over one vBucket where the node has more documents for each vBucket of the bucket.
+const DOCUMENTS_OF_VBUCKET: u64 = 20;
+
+/// See the module.
+pub(crate) struct Queries {
+    gate: Arc<dyn Gate>,
+    reach: Reach,
+    desk: Desk,
+    reducers: Arc<Reducers>,
+    shares: Shares,
+    /// What design documents define, by bucket and name, with the text that says so.
+    definitions: Mutex<HashMap<(BucketUuid, String), Known>>,
+}
+
+/// A text, and what it defines.
+type Known = (Arc<String>, Arc<Definition>);
+
+/// A request for the rows of a view.
+pub(crate) struct Request<'a> {
+    pub(crate) user: &'a Identity,
+    pub(crate) from: &'a Connection,
+    pub(crate) kind: JsonType,
+    pub(crate) bucket: &'a str,
+    /// Without `_design/`.
+    pub(crate) design: &'a str,
+    pub(crate) view: &'a str,
+    pub(crate) parts: &'a axum::http::request::Parts,
+    pub(crate) body: Bytes,
+}
+
+impl Queries {
+    pub(crate) fn new(context: &Context, homes: Arc<dyn Homes>) -> Self {
+        Self {
+            gate: Arc::clone(&context.gate),
+            reach: Reach::new(context),
+            desk: Desk::new(homes),
+            reducers: Reducers::new(Arc::clone(&context.functions)),
+            shares: Shares::new(),
+            definitions: Mutex::default(),
+        }
+    }
+
+    /// What answers other nodes.
+    pub(crate) fn answers(&self) -> Arc<dyn Answers> {
+        Arc::new(ToNodes { desk: self.desk.clone(), reducers: Arc::clone(&self.reducers) })
+    }
+
+    /// Ends what runs.
+    pub(crate) fn stop(&self) {
+        self.reducers.stop();
+    }
+
+    /// Answers one.
+    ///
+    /// # Errors
+    /// It cannot be answered, for reasons in Couchbase's texts.
+    pub(crate) async fn answer(
+        &self,
+        meta: &Metadata,
+        info: &BucketInfo,
+        request: Request<'_>,
+    ) -> Result<Reply, Refusal> {
+        let definition = self.definition(info, request.design)?;
+        let parameters = parameters(request.parts, &request.body)?;
+        let place = definition.view(request.view).ok_or_else(|| no_view(info, &request))?;
+        let query = parameters.query(place.reduction.is_some())?;
+        let reducing = query.grouping.and_then(|_| definition.reducing(place));
+        let own = meta.nodes.iter().find(|node| node.uuid == self.gate.this_node_uuid());
+        let served = own.map(|node| plan::served_by(info, node.id)).unwrap_or_default();
+        if served.is_empty()
+            && let Some(location) = self.elsewhere(meta, info, &request)
+        {
+            return Ok(answer::no_vbuckets(request.kind, &location));
+        }
+        let turn = self.shares.place(request.user).await?;
+        let wanted = self.wanted(info, request.design, &query, &served);
+        let asking = Asking {
+            reach: &self.reach,
+            desk: &self.desk,
+            user: request.user,
+            bucket: request.bucket,
+            question: Question {
+                bucket: info.uuid.clone(),
+                design: request.design.to_owned(),
+                signature: definition.signature(),
+                view: request.view.to_owned(),
+                vbs: VbSet::default(),
+                query: Arc::new(query.clone()),
+            },
+            reducing,
+        };
+        let gathered = asking.gather(wanted).await?;
+        let response = response(query, &definition, gathered);
+        let functions = self.reducers.of(definition);
+        let pieces = Arc::clone(&self.desk.pieces);
+        Ok(answer::with_text(
+            request.kind,
+            StatusCode::OK,
+            streaming::body(response, functions, pieces, turn),
+        ))
+    }
+
+    /// What a design document defines.
+    fn definition(&self, info: &BucketInfo, name: &str) -> Result<Arc<Definition>, Refusal> {
+        let documents = &info.design_documents;
+        let document = documents.get(name).ok_or_else(|| {
+            let why = if documents.was_deleted(name) { "deleted" } else { "not found" };
+            answer::not_found(format!("Design document {DESIGN}{name} {why}"))
+        })?;
+        let key = (info.uuid.clone(), name.to_owned());
+        let mut known = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((text, definition)) = known.get(&key)
+            && *text == document.text
+        {
+            return Ok(Arc::clone(definition));
+        }
+        let parsed = DesignDocument::parse_unchecked(document.text.as_bytes())?;
+        let definition = Arc::new(Definition::of(&parsed));
+        if known.len() >= DEFINITIONS_MAX {
+            known.clear();
+        }
+        known.insert(key, (Arc::clone(&document.text), Arc::clone(&definition)));
+        Ok(definition)
+    }
+
+    /// The vBuckets that are asked for: all, or one where a development view would have to look at many documents.
+    fn wanted(&self, info: &BucketInfo, design: &str, query: &Query, served: &VbSet) -> VbSet {
+        let all = plan::all(info);
+        if !is_development(design) || query.full_set {
+            return all;
+        }
+        let Some(home) = self.desk.home(&info.uuid) else { return all };
+        let many = DOCUMENTS_OF_VBUCKET.saturating_mul(u64::from(info.vbuckets));
+        match served.iter().next() {
+            Some(first) if home.documents() > many => [first].into_iter().collect(),
+            _ => all,
+        }
+    }
+
+    /// The same request on a node that serves some of the bucket.
+    fn elsewhere(&self, meta: &Metadata, info: &BucketInfo, request: &Request<'_>) -> Option<String> {
+        let own = meta.nodes.iter().find(|node| node.uuid == self.gate.this_node_uuid());
+        let serving: Vec<NodeId> = plan::Plan::of(info, &plan::all(info)).nodes.into_keys().collect();
+        let mut lot = [0; 4];
+        getrandom::fill(&mut lot).ok()?;
+        let lot = u32::from_be_bytes(lot) as usize;
+        let node = *serving.get(lot.checked_rem(serving.len())?)?;
+        let node = meta.nodes.iter().find(|known| known.id == node)?;
+        let is_tls = own.is_some_and(|own| own.ports.capi_tls == request.from.local.port());
+        let (scheme, port) = if is_tls { ("https", node.ports.capi_tls) } else { ("http", node.ports.capi) };
+        let host = match cluster::config::named_host(meta, node) {
+            Some(host) => host.to_owned(),
+            None => request.from.local.ip().to_canonical().to_string(),
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let path = request.parts.uri.path_and_query()?;
+        Some(format!("{scheme}://{host}:{port}{path}"))
+    }
+}
+
+/// The parameters of a request, which a POST has in its body as well.
+fn parameters(parts: &axum::http::request::Parts, body: &[u8]) -> Result<Parameters, Refusal> {
+    let query = parts.uri.query().unwrap_or_default();
+    let content_type = content_type(&parts.headers);
+    let body = (parts.method == Method::POST).then_some(Body { content_type, bytes: body });
+    Parameters::parse(query, body)
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok())
+}
+
+/// Couchbase says it in one way where it asks one node, and in another where it asks several.
+fn no_view(info: &BucketInfo, request: &Request<'_>) -> Refusal {
+    let (bucket, design, view) = (request.bucket, request.design, request.view);
+    let nodes = plan::Plan::of(info, &plan::all(info)).nodes.len();
+    answer::not_found(match nodes {
+        0 | 1 => format!(
+            "Error opening view `{view}`, from set `{bucket}`, design document `{DESIGN}{design}`: \
+             {{not_found,missing_named_view}}"
+        ),
+        _ => format!("View `{view}` not defined in local design document `{DESIGN}{design}`."),
+    })
+}
+
+/// The merge of the answers. The only one skips by itself, which it can do without looking at each row.
+fn response(mut query: Query, definition: &Definition, mut gathered: Gathered) -> Response<NodeAnswer> {
+    if let [(_, NodeAnswer::Here(local))] = gathered.answers.as_mut_slice() {
+        query.skip = local.skip(query.skip);
+    }
+    let debug_info = query.debug.then(|| debug_info(definition, &gathered));
+    Response::new(&query, gathered.answers, debug_info)
+}
+
+/// Which vBuckets each node answers for.
+fn debug_info(definition: &Definition, gathered: &Gathered) -> String {
+    let signature = definition.signature().to_string();
+    let of = |vbs: &VbSet| {
+        let vbs: Vec<u16> = vbs.iter().map(|vb| vb.get()).collect();
+        serde_json::json!({ "main_group": { "active_partitions": vbs, "signature": signature } })
+    };
+    let mut told = serde_json::Map::new();
+    for (name, vbs) in &gathered.asked {
+        let name = if name == here::HERE { name.clone() } else { format!("http://{name}/_view_merge/") };
+        told.insert(name, of(vbs));
+    }
+    serde_json::Value::Object(told).to_string()
+}

@@ -1,0 +1,169 @@
+//! Answers to other nodes: the same as this node has of its own queries, as bytes.
+//!
+//! What blocks runs on threads for that, a limited number at a time. An asker that is slow holds none.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::body::Bytes;
+use base::BucketUuid;
+use http::BoxFuture;
+use service::{Answers, Parts};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+};
+use views::index::wire::{AnswerWriter, Question};
+
+use super::{
+    here::{Holding, Local, Refused, begin},
+    reducers::{Reducer, Reducers},
+};
+
+/// Answers that are begun at the same time: each may wait for an index.
+const BEGINNING: usize = 96;
+/// Pieces that are made at the same time.
+const PIECES: usize = 24;
+/// About how many bytes a piece has.
+const PIECE_BYTES: usize = 64 << 10;
+/// Items that are written at once.
+const PIECE_ITEMS: usize = 4096;
+/// How long a query may have another node take where it says nothing, and at most.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// What this node has of buckets.
+pub(crate) trait Homes: Send + Sync {
+    /// What it has of one, if that is open here.
+    fn of(&self, bucket: &BucketUuid) -> Option<Arc<dyn Holding>>;
+}
+
+/// Begins answers on threads that may block.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    homes: Arc<dyn Homes>,
+    beginning: Arc<Semaphore>,
+    pub(crate) pieces: Arc<Semaphore>,
+}
+
+/// What is waited for is wanted until this is dropped.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(homes: Arc<dyn Homes>) -> Self {
+        let [beginning, pieces] = [BEGINNING, PIECES].map(|most| Arc::new(Semaphore::new(most)));
+        Self { homes, beginning, pieces }
+    }
+
+    /// What this node has of a bucket.
+    pub(crate) fn home(&self, bucket: &BucketUuid) -> Option<Arc<dyn Holding>> {
+        self.homes.of(bucket)
+    }
+
+    /// Begins an answer of this node. Where the future is dropped, so is what it waits for.
+    pub(crate) async fn begin(&self, question: Question) -> Result<Local, Refused> {
+        let home = self.home(&question.bucket);
+        let home =
+            home.ok_or_else(|| Refused::Again("this node has not opened the bucket yet".to_owned()))?;
+        let until = Instant::now() + timeout(question.query.connection_timeout);
+        let place = place(&self.beginning).await.map_err(Refused::Failed)?;
+        let has_left = Arc::new(AtomicBool::new(false));
+        let _wanted = Wanted(Arc::clone(&has_left));
+        let begun = spawn_blocking(move || {
+            let _until_it_ends = place;
+            begin(&home, &question, until, &|| !has_left.load(Ordering::Relaxed))
+        });
+        begun.await.unwrap_or_else(|error| Err(Refused::Failed(error.to_string())))
+    }
+}
+
+/// How long a query has another node take.
+pub(crate) fn timeout(millis: Option<u64>) -> Duration {
+    millis.map_or(TIMEOUT, Duration::from_millis).min(TIMEOUT_MAX)
+}
+
+async fn place(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, String> {
+    Arc::clone(of).acquire_owned().await.map_err(|error| error.to_string())
+}
+
+/// What answers other nodes.
+pub(crate) struct ToNodes {
+    pub(crate) desk: Desk,
+    pub(crate) reducers: Arc<Reducers>,
+}
+
+impl Answers for ToNodes {
+    fn answer(&self, question: Bytes, parts: Parts) -> BoxFuture<'static, Result<(), String>> {
+        let (desk, reducers) = (self.desk.clone(), Arc::clone(&self.reducers));
+        Box::pin(async move {
+            let question = Question::decode(&question).map_err(|error| error.to_string())?;
+            let local = desk.begin(question).await.map_err(Refused::text)?;
+            let mut first = Vec::new();
+            let writer = AnswerWriter::begin(local.rows(), &mut first);
+            let functions = local.definition().map(|definition| reducers.of(definition));
+            let mut writing = Some(Writing { local, writer, functions });
+            let gone = |gone: service::Gone| gone.to_string();
+            parts.send(first.into()).await.map_err(gone)?;
+            while let Some(next) = writing {
+                let place = place(&desk.pieces).await?;
+                let made = spawn_blocking(move || {
+                    let _until_it_is_made = place;
+                    next.piece()
+                });
+                let (piece, rest) = made.await.map_err(|error| error.to_string())?;
+                parts.send(piece.into()).await.map_err(gone)?;
+                writing = rest;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// An answer that is being written.
+struct Writing {
+    local: Local,
+    writer: AnswerWriter,
+    functions: Option<Reducer>,
+}
+
+impl Writing {
+    /// The next piece, and what writes those behind it.
+    fn piece(mut self) -> (Vec<u8>, Option<Self>) {
+        let mut piece = Vec::new();
+        for _ in 0..PIECE_ITEMS {
+            let next = match &mut self.functions {
+                Some(functions) => self.local.next(functions),
+                None => self.local.next(&mut views::index::NoFunctions),
+            };
+            let written = match next {
+                Ok(Some((range, item))) => {
+                    self.writer.item(range, &item, &mut piece).map_err(|error| error.to_string())
+                }
+                Ok(None) => {
+                    self.writer.end(&mut piece);
+                    return (piece, None);
+                }
+                Err(reason) => Err(reason),
+            };
+            if let Err(reason) = written {
+                self.writer.failed(&reason, &mut piece);
+                return (piece, None);
+            }
+            if piece.len() >= PIECE_BYTES {
+                break;
+            }
+        }
+        (piece, Some(self))
+    }
+}

@@ -1,0 +1,266 @@
+//! Three nodes that are made up: vBuckets 0 and 1 are on the first, 2 on the second, 3 on the third.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, atomic::AtomicUsize, atomic::Ordering::SeqCst},
+};
+
+use axum::body::to_bytes;
+use base::{BucketUuid, Seqno, VbId, VbRole};
+use cluster::{BucketParams, Command, NodeInfo, Ports, VbPlan, auth::Domain};
+use http::AuditEvent;
+use service::{Answer, Answers};
+use tokio::{
+    runtime::{Handle, Runtime},
+    sync::Semaphore,
+};
+use views::{index::NoFunctions, reduce::Native, response::Response};
+
+use super::{
+    super::{
+        answers::ToNodes,
+        fixture::{BUCKET, Home, OneBucket, question},
+        plan,
+        reducers::Reducers,
+    },
+    *,
+};
+use crate::streaming;
+
+/// The metadata that every node knows.
+struct Known(Mutex<Arc<Metadata>>);
+
+impl Gate for Known {
+    fn metadata(&self) -> Arc<Metadata> {
+        Arc::clone(&self.0.lock().unwrap())
+    }
+
+    fn this_node_uuid(&self) -> String {
+        "0".to_owned()
+    }
+
+    fn audit(&self, _: AuditEvent) {}
+}
+
+/// Reaches the other nodes.
+struct Others {
+    runtime: Handle,
+    answers: BTreeMap<NodeId, Arc<dyn Answers>>,
+    down: Mutex<HashSet<NodeId>>,
+    asked: AtomicUsize,
+}
+
+impl Nodes for Others {
+    fn ask(&self, node: NodeId, question: Bytes, _: Duration) -> Answer {
+        self.asked.fetch_add(1, SeqCst);
+        if self.down.lock().unwrap().contains(&node) {
+            return Answer::failed(AskError::Unreachable("connection refused".to_owned()));
+        }
+        Answer::of(&self.runtime, &self.answers[&node], question, ())
+    }
+}
+
+struct World {
+    runtime: Runtime,
+    homes: Vec<Arc<Home>>,
+    known: Arc<Known>,
+    others: Arc<Others>,
+    revisions: watch::Sender<i64>,
+    desk: Desk,
+    unreachable: Duration,
+}
+
+fn plans(actives: [u16; 4]) -> Arc<Vec<VbPlan>> {
+    let plan = |node| VbPlan::settled(vec![NodeId(node)], 1);
+    Arc::new(actives.map(plan).to_vec())
+}
+
+fn metadata() -> Metadata {
+    let node = |number: u16| {
+        let ports = Ports { capi: 8092, ..Ports::default() };
+        NodeInfo { id: NodeId(number), ..NodeInfo::first(number.to_string(), format!("n{number}"), ports) }
+    };
+    let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(0), ..BucketParams::default() };
+    let create = Command::CreateBucket { name: "app".into(), uuid: BucketUuid(BUCKET.into()), params };
+    let meta = Metadata::new("c".repeat(32), 1024).apply(&Command::SetNode(node(0))).unwrap().0;
+    let mut meta = meta.apply(&create).unwrap().0;
+    meta.nodes.extend([node(1), node(2)]);
+    let bucket = meta.buckets.get_mut("app").unwrap();
+    (bucket.vbuckets, bucket.vbs) = (4, plans([0, 0, 1, 2]));
+    meta
+}
+
+impl World {
+    fn new() -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let homes: Vec<_> = [&[0, 1][..], &[2], &[3]].map(Home::serving).into();
+        for (vb, node) in [(0, 0), (1, 0), (2, 1), (3, 2)] {
+            homes[node].state().add(vb, &format!("d{vb}"), &[&vb.to_string()]);
+        }
+        let answers = |home: &Arc<Home>| {
+            let desk = Desk::new(Arc::new(OneBucket(Arc::clone(home))));
+            let reducers = Reducers::new(Arc::new(|| unreachable!("reductions are built in")));
+            Arc::new(ToNodes { desk, reducers }) as Arc<dyn Answers>
+        };
+        let answers = (0..).map(NodeId).zip(homes.iter().map(answers)).collect();
+        let others = Others {
+            runtime: runtime.handle().clone(),
+            answers,
+            down: Mutex::default(),
+            asked: AtomicUsize::new(0),
+        };
+        Self {
+            desk: Desk::new(Arc::new(OneBucket(Arc::clone(&homes[0])))),
+            known: Arc::new(Known(Mutex::new(Arc::new(metadata())))),
+            others: Arc::new(others),
+            revisions: watch::Sender::new(0),
+            unreachable: Duration::from_secs(60),
+            homes,
+            runtime,
+        }
+    }
+
+    /// A vBucket goes to another node, which the metadata do not say yet.
+    fn hand_over(&self, vb: u16, from: usize, to: usize) {
+        let vb = VbId(vb);
+        let seqno = {
+            let mut from = self.homes[from].state();
+            let (role, term, seqno) = from.copies.get_mut(&vb).unwrap();
+            (*role, *term) = (VbRole::Replica, 2);
+            *seqno
+        };
+        let mut to = self.homes[to].state();
+        to.copies.insert(vb, (VbRole::Active, 2, Seqno(seqno.0 - 1)));
+        to.add(vb.get(), &format!("d{}", vb.get()), &[&vb.get().to_string()]);
+    }
+
+    /// The metadata say where vBuckets are.
+    fn plan(&self, actives: [u16; 4]) {
+        let mut meta = metadata();
+        meta.buckets.get_mut("app").unwrap().vbs = plans(actives);
+        *self.known.0.lock().unwrap() = Arc::new(meta);
+        self.revisions.send_modify(|revision| *revision += 1);
+    }
+
+    /// What a client is told.
+    fn told(&self, query: &str) -> Result<String, Refusal> {
+        let reach = Reach {
+            gate: Arc::clone(&self.known) as Arc<dyn Gate>,
+            revisions: self.revisions.subscribe(),
+            nodes: Arc::clone(&self.others) as Arc<dyn Nodes>,
+            unreachable: self.unreachable,
+        };
+        let question = question(query, &[]);
+        let query = Arc::clone(&question.query);
+        let reducing = query.grouping.map(|_| Reducing::Native(Native::Count));
+        let user = Identity::unproved("u", Domain::Local);
+        let asking =
+            Asking { reach: &reach, desk: &self.desk, user: &user, bucket: "app", question, reducing };
+        let all = plan::all(self.known.metadata().buckets.get("app").unwrap());
+        self.runtime.block_on(async {
+            let gathered = asking.gather(all).await?;
+            let response = Response::new(&query, gathered.answers, None);
+            let body = streaming::body(response, NoFunctions, Arc::new(Semaphore::new(1)), ());
+            let bytes = to_bytes(body, usize::MAX).await.unwrap();
+            Ok(String::from_utf8(bytes.to_vec()).unwrap())
+        })
+    }
+}
+
+/// An answer with a row of each of these vBuckets.
+fn rows(vbs: &[u16]) -> String {
+    let row = |vb: &u16| format!("{{\"id\":\"d{vb}\",\"key\":{vb},\"value\":7}}");
+    let rows: Vec<_> = vbs.iter().map(row).collect();
+    format!("{{\"total_rows\":{},\"rows\":[\r\n{}\r\n]", vbs.len(), rows.join(",\r\n"))
+}
+
+fn whole() -> String {
+    rows(&[0, 1, 2, 3]) + "\r\n}\n"
+}
+
+#[test]
+fn every_vbucket_is_asked_for_once_of_the_node_that_serves_it() {
+    let world = World::new();
+    for stale in ["false", "ok", "update_after"] {
+        assert_eq!(world.told(&format!("reduce=false&stale={stale}")), Ok(whole()), "{stale}");
+    }
+    assert_eq!(world.others.asked.load(SeqCst), 6, "two other nodes, three times");
+    let counted = "{\"rows\":[\r\n{\"key\":null,\"value\":4}\r\n]\r\n}\n";
+    assert_eq!(world.told("stale=false"), Ok(counted.to_owned()));
+}
+
+#[test]
+fn what_has_moved_is_asked_for_again_where_it_is() {
+    for stale in ["false", "ok"] {
+        let world = World::new();
+        // Both have gone, one to a node that answers already, and the metadata here say so later.
+        world.hand_over(2, 1, 2);
+        world.hand_over(1, 0, 1);
+        let told = std::thread::scope(|scope| {
+            let query = format!("reduce=false&stale={stale}");
+            let world = &world;
+            let told = scope.spawn(move || world.told(&query));
+            while world.others.asked.load(SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            world.plan([0, 1, 2, 2]);
+            told.join().unwrap()
+        });
+        assert_eq!(told, Ok(whole()), "{stale}");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_reached_is_told_behind_the_rows_of_the_others() {
+    let mut world = World::new();
+    world.unreachable = Duration::from_millis(120);
+    world.others.down.lock().unwrap().insert(NodeId(1));
+    let told = "\"errors\":[\r\n{\"from\":\"n1:8092\",\"reason\":\"connection refused\"}\r\n]\r\n}\n";
+    let expected = rows(&[0, 1, 3]) + ",\r\n" + told;
+    assert_eq!(world.told("reduce=false&stale=false"), Ok(expected));
+    // It is back in time.
+    world.unreachable = Duration::from_secs(60);
+    let told = std::thread::scope(|scope| {
+        let told = scope.spawn(|| world.told("reduce=false&stale=false"));
+        let before = world.others.asked.load(SeqCst);
+        while world.others.asked.load(SeqCst) < before + 2 {
+            std::thread::yield_now();
+        }
+        world.others.down.lock().unwrap().clear();
+        told.join().unwrap()
+    });
+    assert_eq!(told, Ok(whole()));
+}
+
+#[test]
+fn a_node_that_is_behind_is_told_and_where_nobody_answers_the_status_says_so() {
+    let world = World::new();
+    world.homes[2].state().store(3);
+    let reason = "the index is not as far as it has to be: changes are still being indexed";
+    let told = world.told("reduce=false&stale=false&connection_timeout=1");
+    let expected = format!("\"errors\":[\r\n{{\"from\":\"n2:8092\",\"reason\":\"{reason}\"}}\r\n]\r\n}}\n");
+    assert_eq!(told, Ok(rows(&[0, 1, 2]) + ",\r\n" + &expected));
+    for (vb, node) in [(0, 0), (2, 1)] {
+        world.homes[node].state().store(vb);
+    }
+    let refused = world.told("reduce=false&stale=false&connection_timeout=1");
+    assert_eq!(refused, Err(Refusal { status: 500, error: "error", reason: reason.into() }));
+}
+
+#[test]
+fn a_bucket_that_was_dropped_meanwhile_is_missing() {
+    let world = World::new();
+    world.hand_over(2, 1, 2);
+    let refused = std::thread::scope(|scope| {
+        let told = scope.spawn(|| world.told("reduce=false&stale=false"));
+        while world.others.asked.load(SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        let mut meta = metadata();
+        meta.buckets.clear();
+        *world.known.0.lock().unwrap() = Arc::new(meta);
+        told.join().unwrap()
+    });
+    assert_eq!(refused, Err(answer::not_found("missing")));
+}

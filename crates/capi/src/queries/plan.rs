@@ -1,0 +1,41 @@
+//! Which node is to answer for which vBuckets: each vBucket is asked of one node, the one that serves it by the metadata.
+
+use std::collections::BTreeMap;
+
+use base::{NodeId, VbId};
+use cluster::BucketInfo;
+use views::index::VbSet;
+
+/// The nodes that are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The nodes, with what each is asked for.
+    pub(crate) nodes: BTreeMap<NodeId, VbSet>,
+    /// vBuckets that nobody serves now.
+    pub(crate) unserved: VbSet,
+}
+
+impl Plan {
+    /// By the metadata, for these vBuckets of a bucket.
+    pub(crate) fn of(info: &BucketInfo, wanted: &VbSet) -> Self {
+        let mut plan = Self::default();
+        for vb in wanted.iter() {
+            match info.vbs.get(usize::from(vb.get())).and_then(cluster::VbPlan::active) {
+                Some(node) => plan.nodes.entry(node).or_default().insert(vb),
+                None => plan.unserved.insert(vb),
+            }
+        }
+        plan
+    }
+}
+
+/// All vBuckets of a bucket.
+pub(crate) fn all(info: &BucketInfo) -> VbSet {
+    (0..info.vbuckets).map(VbId).collect()
+}
+
+/// The vBuckets that a node serves by the metadata.
+pub(crate) fn served_by(info: &BucketInfo, node: NodeId) -> VbSet {
+    let served = (0..info.vbuckets).zip(info.vbs.iter()).filter(|(_, plan)| plan.active() == Some(node));
+    served.map(|(vb, _)| VbId(vb)).collect()
+}
