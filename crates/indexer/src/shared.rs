@@ -39,11 +39,13 @@ pub struct Batches {
     pub documents: usize,
     /// With so many bytes it is full as well.
     pub bytes: usize,
+    /// With more bytes of rows in memory fewer documents are mapped at once.
+    pub rows_bytes: usize,
 }
 
 impl Default for Batches {
     fn default() -> Self {
-        Self { feed_bytes: 512 << 10, documents: 1024, bytes: 4 << 20 }
+        Self { feed_bytes: 512 << 10, documents: 1024, bytes: 4 << 20, rows_bytes: 16 << 20 }
     }
 }
 

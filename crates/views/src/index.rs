@@ -52,7 +52,7 @@ pub use definition::{Definition, Reducing, ViewPlace};
 pub use error::IndexError;
 pub use functions::{Functions, NoFunctions};
 pub use head::VbState;
-pub use memory::Memory;
+pub use memory::{Charge, Memory};
 pub use merge::{Merge, MergedRow, Pull, Source, SourceError, Step};
 pub use update::{Batch, DocumentRows, RefusedRows};
 pub use vbs::VbSet;
@@ -297,7 +297,7 @@ impl Index {
         let since = self.store.written - self.written_at_commit;
         let given_up: BTreeSet<u32> = self.store.victims(MOVED_BYTES.max(since * 4)).into_iter().collect();
         let mut editor = Editor {
-            dirty_max: self.store.reader.memory.limit() / DIRTY_PART,
+            dirty_max: self.store.reader.memory.share(DIRTY_PART),
             node_bytes: self.options.node_bytes,
             store: &mut self.store,
             dirty: &mut self.dirty,

@@ -1,17 +1,24 @@
 //! One batch of a lane: from documents, by functions that run in another process, to changes of indexes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
 
 use base::{Seqno, VbId};
 use views::{
-    design::Signature,
-    index::{Batch, DocumentRows, Functions, IndexError},
+    index::{Batch, Charge, DocumentRows, Functions, IndexError},
     js::{Failure, FailureKind, Mapped, Row},
     worker::{Host, Job, JobId, OwnedDocument, Report},
 };
 
 use super::{Member, streams::Part};
-use crate::{course::Position, desk::Entry, documents::Content, shared::Shared};
+use crate::{
+    course::Position,
+    desk::Entry,
+    documents::Content,
+    shared::{Setup, Shared},
+};
 
 /// Documents and bytes that a process is sent at once.
 const JOB_DOCUMENTS: usize = 1024;
@@ -25,6 +32,9 @@ pub(super) struct Work {
     steps: Vec<(usize, Position)>,
     jobs: BTreeMap<JobId, usize>,
     mapped: Vec<Option<Mapped>>,
+    /// The rows in memory.
+    bytes: usize,
+    charge: Charge,
     /// The whole of it failed.
     failure: Option<Failure>,
 }
@@ -46,8 +56,20 @@ fn fresh(part: &Part, seqno: Seqno) -> impl Iterator<Item = &crate::documents::D
 
 impl Work {
     /// Has documents of a batch mapped for an index; `context` is what the host knows its functions by.
-    pub(super) fn begin(member: &Member, context: u32, parts: &[Part], host: &mut Host) -> Self {
-        let mut work = Self { steps: Vec::new(), jobs: BTreeMap::new(), mapped: Vec::new(), failure: None };
+    pub(super) fn begin(
+        member: &Member,
+        context: u32,
+        parts: &[Part],
+        (host, setup): (&mut Host, &Setup),
+    ) -> Self {
+        let mut work = Self {
+            steps: Vec::new(),
+            jobs: BTreeMap::new(),
+            mapped: Vec::new(),
+            bytes: 0,
+            charge: Charge::new(&setup.memory, 0),
+            failure: None,
+        };
         let mut positions: BTreeMap<VbId, Position> = BTreeMap::new();
         let (mut documents, mut bytes) = (Vec::new(), 0);
         for (number, part) in parts.iter().enumerate() {
@@ -89,11 +111,13 @@ impl Work {
         self.failure.as_ref().map(|failure| failure.text.clone()).or(lacking)
     }
 
-    /// Takes what became of a job, if it is one of these.
-    fn take(&mut self, id: JobId, report: Report) -> Option<Report> {
-        let Some(begin) = self.jobs.get(&id).copied() else { return Some(report) };
+    /// Takes what became of a job.
+    fn take(&mut self, id: JobId, report: Report) {
+        let Some(begin) = self.jobs.get(&id).copied() else { return };
         match report {
             Report::Mapped { first, documents, .. } => {
+                self.bytes += documents.iter().map(bytes).sum::<usize>();
+                self.charge.set(self.bytes);
                 for (place, one) in self.mapped.iter_mut().skip(begin + first).zip(documents) {
                     *place = Some(one);
                 }
@@ -101,7 +125,6 @@ impl Work {
             Report::Failed(failure) => self.failure = Some(failure),
             Report::Reduced(_) | Report::Checked(_) => {}
         }
-        None
     }
 
     /// Changes the index.
@@ -158,7 +181,6 @@ impl Applied {
 
     /// The rows of a document; those of functions that failed are none.
     fn rows(&mut self, maps: usize, id: &str, mapped: Mapped) -> Vec<Vec<Row>> {
-        let holds_up = |failure: &Failure| matches!(failure.kind, FailureKind::Timeout | FailureKind::Ended);
         let all = match mapped.rows {
             Ok(all) => all,
             Err(failure) => {
@@ -179,24 +201,105 @@ impl Applied {
     }
 }
 
-/// Waits until a host has done everything. Says no where the node stops meanwhile.
+/// About how many bytes the rows of a document take.
+fn bytes(mapped: &Mapped) -> usize {
+    let views = mapped.rows.as_deref().unwrap_or_default();
+    let rows = views.iter().filter_map(|rows| rows.as_ref().ok()).flatten();
+    rows.map(|row| size_of::<Row>() + row.key.len() + row.value.len()).sum()
+}
+
+/// What came of waiting for rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finished {
+    /// All of them are here.
+    All,
+    /// They are more than memory has room for: fewer documents are to be mapped at once. What the host does is of no use.
+    TooMuch,
+    /// The node stops.
+    Stops,
+}
+
+/// Waits until a host has mapped everything, for at most so many bytes of rows.
 pub(super) fn finish(
     host: &mut Host,
-    works: &mut BTreeMap<Signature, Work>,
+    work: &mut Work,
     shared: &Shared,
-) -> std::io::Result<bool> {
+    bytes_max: usize,
+) -> std::io::Result<Finished> {
     while !host.is_idle() {
         if shared.is_stopping() {
-            return Ok(false);
+            return Ok(Finished::Stops);
         }
         for (id, report) in host.turn(PATIENCE)? {
-            let mut report = Some(report);
-            for work in works.values_mut() {
-                report = report.and_then(|report| work.take(id, report));
-            }
+            work.take(id, report);
+        }
+        if work.bytes > bytes_max {
+            return Ok(Finished::TooMuch);
         }
     }
-    Ok(true)
+    Ok(Finished::All)
+}
+
+/// Groups of parts, each of so many documents at most. The last of what was cut leads to where the whole did.
+pub(super) fn groups(parts: Vec<Part>, most: usize) -> VecDeque<Vec<Part>> {
+    let most = most.max(1);
+    let (mut groups, mut group, mut count) = (VecDeque::new(), Vec::new(), 0);
+    for mut part in parts {
+        while count + part.documents.len() > most {
+            if most > count {
+                group.push(part.cut(most - count));
+            }
+            groups.push_back(std::mem::take(&mut group));
+            count = 0;
+        }
+        count += part.documents.len();
+        group.push(part);
+    }
+    if !group.is_empty() {
+        groups.push_back(group);
+    }
+    groups
+}
+
+/// A reduction that takes so long is slow.
+const SLOW: Duration = Duration::from_millis(250);
+/// With so much time spent in slow reductions an index has had its turn.
+const SLOW_MAX: Duration = Duration::from_secs(30);
+/// With so much it has held up the other indexes of its lane.
+const HELD_UP: Duration = Duration::from_secs(5);
+
+/// Which reductions are still asked for while an index is changed once. What is lacking then is made by queries.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// What slow reductions took.
+    slow: Duration,
+    /// Functions that ran out of time or ended their process: each node of a tree would cost that again.
+    given_up: BTreeSet<usize>,
+}
+
+impl Turn {
+    /// Whether a function is asked once more.
+    fn is_asked(&self, function: usize) -> bool {
+        self.slow < SLOW_MAX && !self.given_up.contains(&function)
+    }
+
+    fn note(&mut self, function: usize, took: Duration, reduced: &Result<String, Failure>) {
+        if took >= SLOW {
+            self.slow += took;
+        }
+        if reduced.as_ref().is_err_and(holds_up) {
+            self.given_up.insert(function);
+        }
+    }
+
+    /// Whether reductions held up the other indexes of the lane.
+    pub(super) fn has_held_up(&self) -> bool {
+        self.slow >= HELD_UP || !self.given_up.is_empty()
+    }
+}
+
+fn holds_up(failure: &Failure) -> bool {
+    matches!(failure.kind, FailureKind::Timeout | FailureKind::Ended)
 }
 
 /// Has reductions of an index run by a host, where nothing else runs meanwhile.
@@ -204,10 +307,23 @@ pub(super) struct Reducer<'a> {
     pub(super) host: &'a mut Host,
     pub(super) context: u32,
     pub(super) shared: &'a Shared,
+    pub(super) turn: Turn,
 }
 
 impl Functions for Reducer<'_> {
     fn reduce(&mut self, function: usize, keys: Option<&[&str]>, values: &[&str]) -> Result<String, Failure> {
+        if !self.turn.is_asked(function) {
+            return Err(Failure::new(FailureKind::Timeout, "the reductions of this index take too long"));
+        }
+        let begin = Instant::now();
+        let reduced = self.ask(function, keys, values);
+        self.turn.note(function, begin.elapsed(), &reduced);
+        reduced
+    }
+}
+
+impl Reducer<'_> {
+    fn ask(&mut self, function: usize, keys: Option<&[&str]>, values: &[&str]) -> Result<String, Failure> {
         let ended = |text: &str| Failure::new(FailureKind::Ended, text);
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let function = u16::try_from(function).map_err(|_| ended("no such reduction"))?;
@@ -228,5 +344,89 @@ impl Functions for Reducer<'_> {
                 None => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::VbUuid;
+    use views::index::Memory;
+
+    use super::*;
+    use crate::{
+        course::Reached,
+        documents::{Content, Document},
+    };
+
+    fn part(vb: u16, seqnos: std::ops::Range<u64>) -> Part {
+        let reached = Reached { seqno: Seqno(seqnos.end + 5), whole: true };
+        let document = |seqno| Document {
+            id: format!("d{seqno}"),
+            seqno: Seqno(seqno),
+            meta: String::new(),
+            content: Content::Gone { attributes: false },
+        };
+        let (documents, unreadable) = (seqnos.map(document).collect(), vec!["x".to_owned()]);
+        Part { vb: VbId(vb), branch: VbUuid(1), reached, forgets: true, documents, unreadable }
+    }
+
+    #[test]
+    fn parts_are_cut_into_groups_that_lead_to_the_same() {
+        let told = |group: &Vec<Part>| -> Vec<(u16, usize, u64, bool, bool, usize)> {
+            let of = |part: &Part| {
+                let Reached { seqno, whole } = part.reached;
+                let documents = part.documents.len();
+                (part.vb.get(), documents, seqno.get(), whole, part.forgets, part.unreadable.len())
+            };
+            group.iter().map(of).collect()
+        };
+        let parts = vec![part(1, 10..13), part(2, 0..0), part(3, 20..25)];
+        let cut: Vec<_> = groups(parts, 4).iter().map(told).collect();
+        assert_eq!(
+            cut,
+            [
+                vec![(1, 3, 18, true, true, 1), (2, 0, 5, true, true, 1), (3, 1, 20, false, true, 1)],
+                vec![(3, 4, 30, true, false, 0)]
+            ]
+        );
+        let all: Vec<usize> = groups(vec![part(1, 10..13)], 0).iter().map(|group| told(group)[0].1).collect();
+        assert_eq!(all, [1, 1, 1], "one document is mapped at least");
+    }
+
+    #[test]
+    fn a_reduction_that_loops_is_asked_for_once_in_a_turn() {
+        let (fast, good) = (Duration::from_millis(1), Ok("1".to_owned()));
+        let failed = |kind| Err(Failure::new(kind, "failed"));
+        let mut turn = Turn::default();
+        for _ in 0..100_000 {
+            turn.note(0, fast, &good);
+            turn.note(1, fast, &failed(FailureKind::Thrown));
+        }
+        assert!(turn.is_asked(0) && turn.is_asked(1) && !turn.has_held_up(), "large trees have many nodes");
+        turn.note(2, Duration::from_secs(10), &failed(FailureKind::Timeout));
+        assert!(turn.is_asked(0) && !turn.is_asked(2) && turn.has_held_up());
+        turn.note(0, SLOW_MAX - Duration::from_secs(1), &good);
+        assert!(!turn.is_asked(1), "those that end in time are slow all the same");
+    }
+
+    #[test]
+    fn rows_on_their_way_are_in_the_account() {
+        let memory = Memory::new(1 << 20);
+        let mut work = Work {
+            steps: Vec::new(),
+            jobs: [(1, 0)].into(),
+            mapped: vec![None, None],
+            bytes: 0,
+            charge: Charge::new(&memory, 0),
+            failure: None,
+        };
+        let row = Row { key: "1".repeat(1000), value: "2".repeat(1000) };
+        let mapped = Mapped { rows: Ok(vec![Ok(vec![row.clone(), row])]), logs: Vec::new() };
+        work.take(1, Report::Mapped { first: 0, documents: vec![mapped.clone()], last: false });
+        assert!(memory.used() >= 4000 && work.failure().is_some());
+        work.take(1, Report::Mapped { first: 1, documents: vec![mapped], last: true });
+        assert!(memory.used() >= 8000 && work.failure().is_none());
+        drop(work);
+        assert_eq!(memory.used(), 0);
     }
 }

@@ -14,11 +14,15 @@ use std::{
 };
 
 use base::{Seqno, VbId, VbUuid};
-use views::{design::Signature, index::IndexError, worker::Host};
+use views::{
+    design::Signature,
+    index::{IndexError, Snapshot},
+    worker::Host,
+};
 
 pub(crate) use self::member::Member;
 use self::{
-    mapping::{Applied, Reducer, Work, finish},
+    mapping::{Applied, Finished, Reducer, Turn, Work, finish, groups},
     streams::{Part, Streams},
 };
 use crate::{
@@ -60,12 +64,17 @@ pub(crate) struct Runner {
     room_looked: Option<Duration>,
     has_room: bool,
     has_cleared: bool,
+    /// So many documents are mapped at once.
+    at_once: usize,
+    /// Indexes whose reductions held others up.
+    held_up: BTreeSet<Signature>,
 }
 
 impl Runner {
     pub(crate) fn new(lane: Lane, shared: Arc<Shared>, setup: Arc<Setup>) -> Self {
         let alarm = setup.alarms.alarm();
         shared.state.lock().lanes.insert(lane, alarm.waiter(COMMAND));
+        let at_once = setup.batches.documents;
         Self {
             lane,
             shared,
@@ -84,6 +93,8 @@ impl Runner {
             room_looked: None,
             has_room: true,
             has_cleared: false,
+            at_once,
+            held_up: BTreeSet::new(),
         }
     }
 
@@ -96,6 +107,7 @@ impl Runner {
             self.arrange(now);
             let worked = self.work(now);
             self.tend(now);
+            self.give_away_slow();
             self.look_around(now);
             let patience = if worked { Duration::ZERO } else { self.patience() };
             let woken = self.alarm.wait(patience);
@@ -136,6 +148,7 @@ impl Runner {
         }
         let known: BTreeSet<Signature> = orders.iter().map(|(signature, _)| *signature).collect();
         self.members.retain(|signature, _| known.contains(signature));
+        self.forget_functions();
         let rests = orders.iter().filter_map(|(_, entry)| entry.rests_until);
         self.wakes = rests.chain(self.strays_go).filter(|at| *at > now).min();
         for (signature, entry) in orders {
@@ -143,8 +156,8 @@ impl Runner {
         }
         self.forget_copies(now);
         if self.members.is_empty() {
-            (self.host, self.streams) = (None, Streams::default());
-            self.contexts.clear();
+            self.streams = Streams::default();
+            self.end_host();
         }
         self.clear_strays();
     }
@@ -167,11 +180,16 @@ impl Runner {
         match Member::open(&self.setup, &entry) {
             Ok(member) => {
                 let mut state = self.shared.state.lock();
-                state.desk.cleared(&signature);
+                if entry.rebuild {
+                    // Otherwise damage that was reported while the index was opened would be forgotten.
+                    state.desk.cleared(&signature);
+                }
                 let outlet = state.outlets.entry(signature).or_default();
-                (outlet.snapshot, outlet.disk) = (Some(member.index.snapshot()), member.index.disk_bytes());
+                let before = outlet.snapshot.replace(member.index.snapshot());
+                outlet.disk = member.index.disk_bytes();
                 outlet.whole.clear();
                 drop(state);
+                drop(before);
                 self.members.insert(signature, member);
             }
             Err(error) => self.fail(&signature, &error.to_string(), error.needs_rebuild()),
@@ -180,25 +198,35 @@ impl Runner {
 
     fn let_go(&mut self, signature: &Signature) {
         self.members.remove(signature);
-        if self.contexts.remove(signature).is_some() {
-            // The process keeps functions as long as it lives.
-            self.host = None;
-            self.contexts.clear();
-        }
+        self.forget_functions();
+    }
+
+    /// Has the process let go of functions of indexes that are elsewhere or gone.
+    fn forget_functions(&mut self) {
+        let (members, host) = (&self.members, &mut self.host);
+        self.contexts.retain(|signature, context| {
+            let is_here = members.contains_key(signature);
+            if !is_here && let Some(host) = host {
+                host.forget(*context);
+            }
+            is_here
+        });
     }
 
     fn remove(&mut self, signature: &Signature, now: Duration) {
         let removed = Member::remove(&self.setup, &signature.to_string());
         let mut state = self.shared.state.lock();
+        let mut gone = None;
         match removed {
             Ok(()) => {
                 if state.desk.removed(signature) {
-                    state.outlets.remove(signature);
+                    gone = state.outlets.remove(signature);
                 }
             }
             Err(error) => state.desk.failed(signature, now, error.to_string(), true),
         }
         drop(state);
+        drop(gone);
         self.shared.shown.notify_all();
     }
 
@@ -252,7 +280,8 @@ impl Runner {
         }
         for (signature, member) in &self.members {
             if !member.pace.is_unseen() {
-                show(&mut self.shared.state.lock(), signature, member);
+                let before = show(&mut self.shared.state.lock(), signature, member);
+                drop(before);
             }
         }
         self.shared.shown.notify_all();
@@ -269,7 +298,7 @@ impl Runner {
         if parts.is_empty() {
             return ended;
         }
-        self.change(&parts, now);
+        self.change(parts, now);
         true
     }
 
@@ -300,32 +329,59 @@ impl Runner {
         context
     }
 
-    fn change(&mut self, parts: &[Part], now: Duration) {
-        let mut works = BTreeMap::new();
+    fn change(&mut self, parts: Vec<Part>, now: Duration) {
+        let mut left = groups(parts, self.at_once);
+        while let Some(group) = left.pop_front() {
+            let documents: usize = group.iter().map(|part| part.documents.len()).sum();
+            let bytes_max = if documents > 1 { self.setup.batches.rows_bytes } else { usize::MAX };
+            match self.change_all(&group, bytes_max, now) {
+                Finished::All => {
+                    let most = self.setup.batches.documents.max(1);
+                    self.at_once = self.at_once.saturating_mul(2).min(most);
+                }
+                Finished::TooMuch => {
+                    // Indexes that have some of it already leave that out.
+                    self.at_once = (documents / 2).max(1);
+                    for part in groups(group, self.at_once).into_iter().rev() {
+                        left.push_front(part);
+                    }
+                }
+                // Nothing more is applied.
+                Finished::Stops => return,
+            }
+        }
+    }
+
+    /// Has each index changed by a group of parts, one after the other, so that no more than the rows of one are in memory.
+    fn change_all(&mut self, parts: &[Part], bytes_max: usize, now: Duration) -> Finished {
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
             let context = self.context(&signature);
             let (Some(member), Some(host)) = (self.members.get(&signature), self.host.as_mut()) else {
                 continue;
             };
-            let work = Work::begin(member, context, parts, host);
-            if !work.is_empty() {
-                works.insert(signature, work);
+            let mut work = Work::begin(member, context, parts, (host, &self.setup));
+            if work.is_empty() {
+                continue;
+            }
+            match finish(host, &mut work, &self.shared, bytes_max) {
+                Ok(Finished::All) => self.apply(signature, work, parts, now),
+                Ok(unfinished) => {
+                    self.end_host();
+                    return unfinished;
+                }
+                Err(error) => {
+                    // What the host was asked is of no use.
+                    self.end_host();
+                    self.fail(&signature, &error.to_string(), false);
+                }
             }
         }
-        let finished = match self.host.as_mut() {
-            Some(host) => finish(host, &mut works, &self.shared),
-            None => Ok(true),
-        };
-        match finished {
-            Ok(true) => {
-                works.into_iter().for_each(|(signature, work)| self.apply(signature, work, parts, now))
-            }
-            // The node stops, and nothing of this was applied.
-            Ok(false) => self.host = None,
-            Err(error) => {
-                works.into_keys().for_each(|signature| self.fail(&signature, &error.to_string(), false));
-            }
-        }
+        Finished::All
+    }
+
+    fn end_host(&mut self) {
+        self.host = None;
+        self.contexts.clear();
     }
 
     fn apply(&mut self, signature: Signature, work: Work, parts: &[Part], now: Duration) {
@@ -353,8 +409,12 @@ impl Runner {
     ) -> Option<T> {
         let context = self.context(signature);
         let host = self.host.as_mut()?;
-        let mut reducer = Reducer { host, context, shared: &self.shared };
-        Some(call(self.members.get_mut(signature)?, &mut reducer))
+        let mut reducer = Reducer { host, context, shared: &self.shared, turn: Turn::default() };
+        let done = call(self.members.get_mut(signature)?, &mut reducer);
+        if reducer.turn.has_held_up() {
+            self.held_up.insert(*signature);
+        }
+        Some(done)
     }
 
     fn note(&mut self, signature: &Signature, applied: Applied) {
@@ -368,6 +428,16 @@ impl Runner {
         drop(state);
         if let Some(lane) = goes_to.filter(|_| self.members.len() > 1) {
             self.hand_over(signature, lane);
+        }
+    }
+
+    /// Indexes whose reductions held others up go where they hold up their like.
+    fn give_away_slow(&mut self) {
+        for signature in std::mem::take(&mut self.held_up) {
+            let goes_to = self.shared.state.lock().desk.mapped(&signature, 0, true);
+            if let Some(lane) = goes_to.filter(|_| self.members.len() > 1) {
+                self.hand_over(&signature, lane);
+            }
         }
     }
 
@@ -466,7 +536,8 @@ impl Runner {
             return false;
         };
         note(member);
-        show(&mut self.shared.state.lock(), signature, member);
+        let before = show(&mut self.shared.state.lock(), signature, member);
+        drop(before);
         self.shared.shown.notify_all();
         true
     }
@@ -542,13 +613,15 @@ enum Awaited {
     More,
 }
 
-/// From now on queries see this of an index.
-fn show(state: &mut State, signature: &Signature, member: &Member) {
+/// From now on queries see this of an index. Tells what they saw before, which may be a large tree: it is dropped without the lock.
+#[must_use]
+fn show(state: &mut State, signature: &Signature, member: &Member) -> Option<Snapshot> {
     let outlet: &mut Outlet = state.outlets.entry(*signature).or_default();
-    outlet.snapshot = Some(member.index.snapshot());
+    let before = outlet.snapshot.replace(member.index.snapshot());
     outlet.disk = member.index.disk_bytes();
     let positions = member.positions.iter();
     outlet.whole = positions.map(|(vb, (branch, position))| (*vb, (*branch, position.whole))).collect();
+    before
 }
 
 /// The calling thread works in the background.

@@ -99,7 +99,7 @@ impl Streams {
         now: Duration,
     ) -> bool {
         let mut opened = false;
-        self.later.retain(|vb, _| copies.get(vb).is_some_and(|copy| copy.served));
+        self.forget_due(copies, now);
         for (vb, copy) in copies {
             let mut wanting: Vec<&mut Member> =
                 members.values_mut().filter(|member| member.wants_more(*vb)).collect();
@@ -122,11 +122,9 @@ impl Streams {
             }
             self.open.remove(vb);
             let catching_up = self.open.values().filter(|stream| !stream.at_end).count();
-            let is_late = self.later.get(vb).is_some_and(|at| now < *at);
-            if is_late || catching_up >= CATCHING_UP_MAX {
+            if self.later.contains_key(vb) || catching_up >= CATCHING_UP_MAX {
                 continue;
             }
-            self.later.remove(vb);
             match open(*vb, copy.turn, &mut wanting, setup, alarm) {
                 Ok(stream) => {
                     self.open.insert(*vb, stream);
@@ -137,6 +135,11 @@ impl Streams {
             }
         }
         opened
+    }
+
+    /// What is due again is no reason to look again: it is opened now, or nothing wants it, or enough others catch up.
+    fn forget_due(&mut self, copies: &BTreeMap<VbId, Copy>, now: Duration) {
+        self.later.retain(|vb, at| now < *at && copies.get(vb).is_some_and(|copy| copy.served));
     }
 
     fn put_off(&mut self, vb: VbId, now: Duration) {
@@ -235,5 +238,41 @@ impl Stream {
             }
         }
         part
+    }
+}
+
+impl Part {
+    /// Takes the first documents off: they lead to the last one of them, and what is left leads to where all of it did.
+    pub(super) fn cut(&mut self, count: usize) -> Self {
+        let rest = self.documents.split_off(count.min(self.documents.len()));
+        let documents = std::mem::replace(&mut self.documents, rest);
+        let seqno = documents.last().map_or(Seqno(0), |last| last.seqno);
+        Self {
+            vb: self.vb,
+            branch: self.branch,
+            reached: Reached { seqno, whole: false },
+            forgets: std::mem::take(&mut self.forgets),
+            documents,
+            unreadable: std::mem::take(&mut self.unreadable),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feed_that_is_due_and_that_nothing_opens_wakes_nobody() {
+        let mut streams = Streams::default();
+        let (now, vb) = (Duration::from_secs(10), VbId(3));
+        streams.put_off(vb, now);
+        let due = streams.next().expect("it is tried again");
+        assert!(due > now);
+        let copies = BTreeMap::from([(vb, Copy { served: true, turn: 1 })]);
+        streams.forget_due(&copies, now);
+        assert_eq!(streams.next(), Some(due));
+        streams.forget_due(&copies, due);
+        assert_eq!(streams.next(), None, "the lane would look again every millisecond");
     }
 }

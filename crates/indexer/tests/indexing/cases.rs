@@ -21,6 +21,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("an_index_waits_for_room_on_its_disk", an_index_waits_for_room_on_its_disk),
     ("a_damaged_index_is_built_anew", a_damaged_index_is_built_anew),
     ("a_development_index_is_fed_on_demand", a_development_index_is_fed_on_demand),
+    (
+        "rows_beyond_memory_are_made_of_fewer_documents_at_once",
+        rows_beyond_memory_are_made_of_fewer_documents_at_once,
+    ),
     ("a_query_waits_while_others_write", a_query_waits_while_others_write),
 ];
 
@@ -221,6 +225,21 @@ fn a_development_index_is_fed_on_demand() {
     // Published, it is kept up to date.
     world.define(&[("a", NUMBERS), ("b", MANY)]);
     world.poll("the published index", || (done(&world) == before + 1).then_some(()));
+    world.check(NUMBERS);
+}
+
+fn rows_beyond_memory_are_made_of_fewer_documents_at_once() {
+    let mut world = World::new(&[("a", NUMBERS), ("b", MANY)]);
+    // The rows of a few documents.
+    world.rows_bytes = 1 << 10;
+    world.change(400);
+    world.persist();
+    world.start();
+    world.check(MANY);
+    world.check(NUMBERS);
+    world.change(100);
+    world.crash();
+    world.check(MANY);
     world.check(NUMBERS);
 }
 

@@ -50,6 +50,7 @@ pub(crate) struct World {
     pub(crate) terms: u64,
     pub(crate) served: Vec<VbId>,
     pub(crate) pacing: Pacing,
+    pub(crate) rows_bytes: usize,
     driver: Option<Driver>,
     alarms: Arc<TestAlarms>,
     begin: Instant,
@@ -102,6 +103,7 @@ impl World {
                 commit_after: Duration::from_millis(100),
                 ..Pacing::default()
             },
+            rows_bytes: Batches::default().rows_bytes,
             alarms,
             begin,
         };
@@ -130,7 +132,12 @@ impl World {
             room_min: Arc::new(|| 0),
             strays_kept: LONG,
             // Small enough that snapshots from disk come in parts.
-            batches: Batches { feed_bytes: 1 << 10, documents: 32, ..Batches::default() },
+            batches: Batches {
+                feed_bytes: 1 << 10,
+                documents: 32,
+                rows_bytes: self.rows_bytes,
+                ..Batches::default()
+            },
             pacing: self.pacing,
             worker: Settings { limits, grace: LONG, ..Settings::default() },
             command: Arc::new(move || {

@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 
 use super::node::Node;
 
+/// So much may be held by each that writes, however many they are: what is written in smaller pieces costs more than it spares.
+const SHARE_MIN: usize = 256 << 10;
+
 /// Which index, which segment of it, and where in that.
 pub(super) type Place = (u64, u32, u64);
 
@@ -63,6 +66,17 @@ impl Memory {
         self.used.load(Relaxed)
     }
 
+    /// How many bytes one of those that write may hold: this part of the account, and less where all of them together hold more than
+    /// there is. Nodes that can be read again make room first.
+    pub(super) fn share(&self, part: usize) -> usize {
+        let fair = self.limit() / part;
+        if self.used() > self.limit() {
+            self.make_room();
+        }
+        let over = self.used().saturating_sub(self.limit());
+        fair.saturating_sub(over).max(fair.min(SHARE_MIN))
+    }
+
     pub(super) fn next_index(&self) -> u64 {
         self.indexes.fetch_add(1, Relaxed)
     }
@@ -104,15 +118,17 @@ impl Memory {
     }
 }
 
-/// Bytes that somebody holds.
+/// Bytes that somebody holds, in the account until this is dropped.
 #[derive(Debug)]
-pub(super) struct Charge {
+pub struct Charge {
     memory: Arc<Memory>,
     bytes: usize,
 }
 
 impl Charge {
-    pub(super) fn new(memory: &Arc<Memory>, bytes: usize) -> Self {
+    /// So many bytes from now on.
+    #[must_use]
+    pub fn new(memory: &Arc<Memory>, bytes: usize) -> Self {
         memory.used.fetch_add(bytes, Relaxed);
         Self { memory: memory.clone(), bytes }
     }
@@ -122,7 +138,7 @@ impl Charge {
     }
 
     /// Holds so many bytes from now on.
-    pub(super) fn set(&mut self, bytes: usize) {
+    pub fn set(&mut self, bytes: usize) {
         self.memory.used.fetch_add(bytes, Relaxed);
         self.memory.used.fetch_sub(self.bytes, Relaxed);
         self.bytes = bytes;
@@ -132,5 +148,24 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn those_that_write_hold_less_where_all_together_hold_too_much() {
+        let memory = Memory::new(64 * MIB);
+        let held: Vec<Charge> = (0..8).map(|_| Charge::new(&memory, memory.share(8))).collect();
+        assert_eq!((memory.used(), memory.share(8), memory.share(4)), (64 * MIB, 8 * MIB, 16 * MIB));
+        let more = Charge::new(&memory, memory.share(8));
+        assert_eq!((memory.share(8), memory.share(4)), (SHARE_MIN, 8 * MIB));
+        drop((more, held));
+        assert_eq!(memory.share(8), 8 * MIB);
+        assert_eq!(Memory::new(1 << 10).share(8), 128, "of little memory it is a part all the same");
     }
 }

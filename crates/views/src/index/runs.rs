@@ -57,7 +57,7 @@ impl Scratch {
 
     /// How many bytes a sorter may collect.
     fn memory_max(&self) -> usize {
-        (self.memory.limit() / MEMORY_PART).clamp(MEMORY_MIN, MEMORY_MAX)
+        self.memory.share(MEMORY_PART).clamp(MEMORY_MIN, MEMORY_MAX)
     }
 
     fn block_bytes(&self) -> usize {
@@ -196,8 +196,9 @@ impl Sorter {
             writer.push(key_of(&self.bytes, entry), value_of(&self.bytes, entry))?;
         }
         self.runs.push(writer.end()?);
-        self.entries.clear();
-        self.bytes.clear();
+        // Others may need the memory more.
+        (self.entries, self.bytes) = (Vec::new(), Vec::new());
+        self.charge.set(0);
         if self.runs.len() >= RUNS_MAX { self.make_one() } else { Ok(()) }
     }
 

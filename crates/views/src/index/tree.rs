@@ -362,3 +362,6 @@ fn is_below(key: Option<&[u8]>, bound: Option<&[u8]>) -> bool {
 fn is_at(left: &Place, right: &Place) -> bool {
     matches!((left, right), (Place::Disk(left), Place::Disk(right)) if left == right)
 }
+
+#[cfg(test)]
+mod tests;

@@ -230,7 +230,7 @@ impl Index {
     /// Makes changes of documents in all trees: first in that of the documents, which tells the rows that they had before.
     fn change(&mut self, documents: Sorted, functions: &mut dyn Functions) -> Result<(), IndexError> {
         let mut editor = Editor {
-            dirty_max: self.store.reader.memory.limit() / DIRTY_PART,
+            dirty_max: self.store.reader.memory.share(DIRTY_PART),
             node_bytes: self.options.node_bytes,
             store: &mut self.store,
             dirty: &mut self.dirty,

@@ -1,7 +1,8 @@
 //! What a process that runs functions gives up before it reads any.
 //!
-//! Afterwards it can use memory and the descriptors that it has. It opens no files and no connections, starts nothing, and
-//! ends when its parent does. Landlock and seccomp depend on the kernel; what was not to be had is told.
+//! Afterwards it can use memory and the descriptors that it has. It opens no files and no connections, and starts nothing. It ends soon
+//! after its parent: its input ends, and a function that runs then has a limited time. (The kernel's signal at a parent's death would
+//! come when the thread ends that started the process, and threads that may block come and go.) Landlock and seccomp depend on the kernel; what was not to be had is told.
 
 use std::io;
 
@@ -32,7 +33,6 @@ pub fn confine(address_space: u64) -> io::Result<Confinement> {
     limit(libc::RLIMIT_FSIZE, 0)?;
     // SAFETY: both calls take numbers only, and change this process alone.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // Not `nice`: the thread that started this process may be as low already, and two steps would starve functions.
         let now = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, now.max(NICENESS));

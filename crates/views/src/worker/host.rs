@@ -47,6 +47,11 @@ impl Host {
         self.supervisor.define(context, sources, analysed);
     }
 
+    /// Forgets functions.
+    pub fn forget(&mut self, context: u32) {
+        self.supervisor.forget(context);
+    }
+
     /// Takes a job.
     pub fn submit(&mut self, job: Job) -> JobId {
         self.supervisor.submit(job)
@@ -69,6 +74,11 @@ impl Host {
     /// # Errors
     /// No process could be started, or the kernel refused to wait for one.
     pub fn turn(&mut self, patience: Duration) -> io::Result<Vec<(JobId, Report)>> {
+        let is_late = self.supervisor.deadline().is_some_and(|deadline| self.begin.elapsed() >= deadline);
+        if is_late {
+            // What the process said in time counts, however late it is read.
+            self.exchange(Duration::ZERO)?;
+        }
         self.act()?;
         if self.told.is_empty() && self.process.is_some() {
             self.exchange(patience)?;

@@ -174,6 +174,8 @@ pub struct Supervisor {
     settings: Settings,
     contexts: BTreeMap<u32, (Sources, bool)>,
     loaded: BTreeSet<u32>,
+    /// Functions that the process still has and nobody needs.
+    dropped: BTreeSet<u32>,
     queue: VecDeque<(JobId, Job)>,
     running: Option<Running>,
     state: State,
@@ -192,6 +194,7 @@ impl Supervisor {
             settings,
             contexts: BTreeMap::new(),
             loaded: BTreeSet::new(),
+            dropped: BTreeSet::new(),
             queue: VecDeque::new(),
             running: None,
             state: State::Down,
@@ -207,6 +210,14 @@ impl Supervisor {
     pub fn define(&mut self, context: u32, sources: Sources, analysed: bool) {
         self.loaded.remove(&context);
         self.contexts.insert(context, (sources, analysed));
+    }
+
+    /// Forgets functions. The process lets go of them when it is asked for something else.
+    pub fn forget(&mut self, context: u32) {
+        self.contexts.remove(&context);
+        if self.loaded.remove(&context) {
+            self.dropped.insert(context);
+        }
     }
 
     /// Takes a job.
@@ -263,16 +274,18 @@ impl Supervisor {
         self.deadline = None;
         self.frames = Frames::up_to(FRAME_BYTES_MAX);
         self.loaded.clear();
+        self.dropped.clear();
         self.starts += 1;
         let Some(running) = &mut self.running else { return };
-        if running.sent == 1 {
-            // One document was with the process: it was this one.
+        if running.sent == 1 && running.careful {
+            // One document was with the process, and the one before had ended too: it was this one.
             running.done += 1;
             running.sent = 0;
             self.starts = 0;
             let rows = Err(Failure::new(FailureKind::Ended, "the process that ran the function ended"));
             self.tell_mapped(vec![Mapped { rows, logs: Vec::new() }]);
-        } else if running.sent > 1 {
+        } else if running.sent > 0 {
+            // It may have been a document, or the process had ended before it was given any.
             running.sent = 0;
             running.careful = true;
             self.starts = 0;
@@ -375,6 +388,12 @@ impl Supervisor {
         }
         self.state = state;
         self.wait(now);
+        for context in std::mem::take(&mut self.dropped) {
+            let mut frame = Vec::new();
+            // A frame of nothing but a number is not too large.
+            let _ = Request::Drop { context }.encode(&mut frame);
+            self.actions.push(Action::Send(frame));
+        }
         self.actions.push(Action::Send(frame));
         Some(())
     }

@@ -4,7 +4,7 @@ use std::{
     io,
     path::Path,
     process::{Command, ExitCode},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use settee_views::{
@@ -21,8 +21,10 @@ fn main() -> ExitCode {
             documents_are_mapped_in_another_process();
             a_process_that_is_killed_is_replaced();
             a_loop_costs_its_document();
+            what_was_said_in_time_counts_however_late_it_is_read();
+            a_process_outlives_the_thread_that_started_it();
             a_confined_process_opens_nothing();
-            println!("4 tests of workers passed");
+            println!("6 tests of workers passed");
             ExitCode::SUCCESS
         }
     }
@@ -114,6 +116,9 @@ fn a_process_that_is_killed_is_replaced() {
     let first = host.process_id().expect("a process");
     let killed = Command::new("kill").args(["-9", &first.to_string()]).status().expect("kill");
     assert!(killed.success());
+    // Not even a document that is alone pays for that.
+    host.submit(Job::Map { context: 1, documents: documents(1) });
+    assert_eq!(keys(&finish(&mut host)), ["0"]);
     host.submit(Job::Map { context: 1, documents: documents(500) });
     let expected: Vec<String> = (0..500).map(|at| at.to_string()).collect();
     assert_eq!(keys(&finish(&mut host)), expected);
@@ -129,6 +134,39 @@ fn a_loop_costs_its_document() {
     let keys = keys(&told);
     assert_eq!(keys[..2], ["0".to_owned(), format!("{:?}", FailureKind::Timeout)]);
     assert_eq!((keys[2].as_str(), keys.last().map(String::as_str)), ("2", Some("4")), "{keys:?}");
+}
+
+fn what_was_said_in_time_counts_however_late_it_is_read() {
+    let limits = Limits { time: Duration::from_millis(500), ..Limits::default() };
+    let settings = Settings { limits, grace: Duration::from_millis(500), ..Settings::default() };
+    let mut host = Host::new(settings, || this_program("worker"));
+    host.define(1, Sources { maps: vec!["function(d) { emit(d.n) }".to_owned()], reduces: Vec::new() }, true);
+    host.submit(Job::Map { context: 1, documents: documents(1) });
+    assert_eq!(keys(&finish(&mut host)), ["0"]);
+    let first = host.process_id();
+    host.submit(Job::Map { context: 1, documents: documents(1) });
+    assert_eq!(host.turn(Duration::ZERO).expect("a worker"), []);
+    // The answer lies in the pipe for longer than a function may take.
+    let begin = Instant::now();
+    while begin.elapsed() < 2 * (limits.time + settings.grace) {
+        std::thread::yield_now();
+    }
+    assert_eq!(keys(&finish(&mut host)), ["0"]);
+    assert_eq!(host.process_id(), first, "the process was not ended for the delay of its reader");
+}
+
+fn a_process_outlives_the_thread_that_started_it() {
+    let mut host = host(Duration::from_secs(60), &["function(d) { emit(d.n) }"]);
+    let started = std::thread::spawn(move || {
+        host.submit(Job::Map { context: 1, documents: documents(1) });
+        assert_eq!(keys(&finish(&mut host)), ["0"]);
+        host
+    });
+    let mut host = started.join().expect("a host");
+    let first = host.process_id().expect("a process");
+    host.submit(Job::Map { context: 1, documents: documents(1) });
+    assert_eq!(keys(&finish(&mut host)), ["0"]);
+    assert_eq!(host.process_id(), Some(first));
 }
 
 fn a_confined_process_opens_nothing() {

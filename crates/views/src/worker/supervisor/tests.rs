@@ -174,6 +174,50 @@ fn jobs_that_end_processes_fail_and_others_go_on() {
 }
 
 #[test]
+fn a_document_that_meets_a_process_that_has_ended_keeps_its_rows() {
+    let mut supervisor = supervisor();
+    let mut fake = Fake::new(1);
+    let job = |name| Job::Map { context: 7, documents: vec![DOCUMENT(name)] };
+    supervisor.submit(job("a"));
+    drive(&mut supervisor, &mut fake);
+    // It is killed while it has nothing to do, which is noticed when the next document was sent.
+    let last = supervisor.submit(job("b"));
+    assert!(matches!(supervisor.turn(Duration::ZERO).as_slice(), [Action::Send(_)]));
+    supervisor.ended();
+    let told = drive(&mut supervisor, &mut fake);
+    let [(id, Report::Mapped { documents, last: true, .. })] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((*id, documents[0].logs.as_slice(), fake.starts), (last, &["b".to_owned()][..], 2));
+    supervisor.submit(job("die"));
+    let told = drive(&mut supervisor, &mut fake);
+    assert!(
+        matches!(told.as_slice(), [(_, Report::Mapped { documents, .. })] if documents[0].rows.is_err()),
+        "one that ends each process is skipped: {told:?}"
+    );
+}
+
+#[test]
+fn a_process_is_told_of_functions_that_nobody_needs() {
+    let mut supervisor = supervisor();
+    supervisor.define(8, Sources::default(), true);
+    let mut fake = Fake::new(1);
+    supervisor.submit(Job::Map { context: 7, documents: vec![DOCUMENT("a")] });
+    drive(&mut supervisor, &mut fake);
+    // The process never had these.
+    supervisor.forget(8);
+    supervisor.forget(7);
+    supervisor.submit(Job::Check { source: "x".to_owned() });
+    let actions = supervisor.turn(Duration::ZERO);
+    let [Action::Send(dropped), Action::Send(_)] = actions.as_slice() else { panic!("{actions:?}") };
+    let frame = dropped.get(4..).unwrap();
+    assert_eq!(Request::decode(frame).unwrap(), Request::Drop { context: 7 });
+    let mut gone = self::supervisor();
+    gone.forget(7);
+    let job = gone.submit(Job::Map { context: 7, documents: vec![DOCUMENT("a")] });
+    let told = drive(&mut gone, &mut fake);
+    assert!(matches!(told.as_slice(), [(id, Report::Failed(_))] if *id == job), "{told:?}");
+}
+
+#[test]
 fn a_process_that_never_runs_is_given_up() {
     let mut supervisor = supervisor();
     let job = supervisor.submit(Job::Check { source: "x".to_owned() });
