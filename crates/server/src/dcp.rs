@@ -22,6 +22,7 @@ use replication::producer::{
 
 use crate::{
     context::Context,
+    handlers::dcp_stats::Totals,
     mailbox::Wakes,
     output::{BY_REFERENCE_BYTES, Output},
 };
@@ -38,6 +39,8 @@ type Key = (String, String);
 #[derive(Debug, Default)]
 pub(crate) struct DcpConnections {
     list: Mutex<BTreeMap<Key, Entry>>,
+    /// What connections that have ended had counted, by bucket: sums over connections must not fall with them.
+    ended: Mutex<BTreeMap<String, Totals>>,
     wakes: OnceLock<Wakes>,
 }
 
@@ -56,13 +59,39 @@ impl DcpConnections {
 
     /// What the producers of a bucket show of themselves, by name.
     pub(crate) fn of_bucket(&self, uuid: &str) -> Vec<Arc<ProducerStats>> {
+        self.of_bucket_and_ended(uuid).0
+    }
+
+    /// The same, and what those that have ended had counted, at one moment.
+    pub(crate) fn of_bucket_and_ended(&self, uuid: &str) -> (Vec<Arc<ProducerStats>>, Totals) {
         let list = self.list.lock();
         let entries = list.iter().filter(|((bucket, _), _)| bucket == uuid);
-        entries.map(|(_, entry)| Arc::clone(&entry.stats)).collect()
+        let open = entries.map(|(_, entry)| Arc::clone(&entry.stats)).collect();
+        (open, self.ended(uuid))
+    }
+
+    fn ended(&self, uuid: &str) -> Totals {
+        self.ended.lock().get(uuid).copied().unwrap_or_default()
+    }
+
+    /// A connection of a bucket has ended, and had counted that.
+    pub(crate) fn note_end(&self, uuid: &str, add: impl FnOnce(&mut Totals)) {
+        add(self.ended.lock().entry(uuid.to_owned()).or_default());
+    }
+
+    /// Forgets what was counted for buckets that are gone.
+    pub(crate) fn keep_ended(&self, is_open: impl Fn(&str) -> bool) {
+        self.ended.lock().retain(|uuid, _| is_open(uuid));
     }
 
     fn register(&self, key: Key, entry: Entry) {
-        let old = self.list.lock().insert(key, entry);
+        let uuid = key.0.clone();
+        let mut list = self.list.lock();
+        let old = list.insert(key, entry);
+        if let Some(old) = &old {
+            self.note_end(&uuid, |totals| totals.add_ended_producer(&old.stats));
+        }
+        drop(list);
         if let (Some(old), Some(wakes)) = (old, self.wakes.get()) {
             wakes.wake(Waiter { ticket: SUPERSEDED, ..old.waiter });
         }
@@ -72,6 +101,8 @@ impl DcpConnections {
         let mut list = self.list.lock();
         if list.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.stats, stats)) {
             list.remove(key);
+            // Under the lock of the list: nobody sees neither, or both.
+            self.note_end(&key.0, |totals| totals.add_ended_producer(stats));
         }
     }
 }

@@ -90,11 +90,11 @@ impl Kind {
     }
 }
 
-/// All of a bucket's connections together.
+/// All of a bucket's connections together. What is counted never falls: it includes connections that have ended.
 pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Totals {
     let high = Highs::of(&bucket.engine);
-    let mut totals = Totals::default();
-    for stats in shared.dcp.of_bucket(&bucket.uuid.0) {
+    let (open, mut totals) = shared.dcp.of_bucket_and_ended(&bucket.uuid.0);
+    for stats in open {
         totals.add(&stats.name, &sum(&stats, &high));
     }
     for link in links(shared, bucket) {
@@ -185,6 +185,16 @@ impl Totals {
         self.kinds.get(kind as usize).copied().unwrap_or_default()
     }
 
+    /// A connection that sent changes has ended: what it counted stays, what it was is gone.
+    pub(crate) fn add_ended_producer(&mut self, stats: &ProducerStats) {
+        self.add(&stats.name, &Sums { producers: 0, ..counted(stats) });
+    }
+
+    /// A link to a node that was followed is not wished for any more.
+    pub(crate) fn add_ended_link(&mut self, link: &LinkView) {
+        self.add(&link.name, &Sums { consumers: 0, ..sum_of_link(link) });
+    }
+
     fn add(&mut self, name: &str, sums: &Sums) {
         self.all.add(sums);
         if let Some(kind) = self.kinds.get_mut(Kind::of(name) as usize) {
@@ -220,15 +230,20 @@ fn is(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
 
-fn sum(stats: &ProducerStats, high: &Highs) -> Sums {
-    let mut sums = Sums {
+/// What a connection has counted.
+fn counted(stats: &ProducerStats) -> Sums {
+    Sums {
         producers: 1,
         items_sent: load(&stats.items_sent),
         bytes_sent: load(&stats.bytes_sent),
         inflated_bytes_sent: load(&stats.inflated_bytes_sent),
         pauses: load(&stats.pauses),
         ..Sums::default()
-    };
+    }
+}
+
+fn sum(stats: &ProducerStats, high: &Highs) -> Sums {
+    let mut sums = counted(stats);
     for stream in stats.streams.lock().iter() {
         sums.streams += 1;
         sums.items_remaining += high.remaining(stream);

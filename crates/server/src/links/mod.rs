@@ -155,9 +155,16 @@ impl Links {
             let stays = wanted.contains_key(key) && link.me == me;
             if !stays {
                 link.end();
+                let ended = link.view();
+                self.shared.dcp.note_end(&key.0.0, |totals| totals.add_ended_link(&ended));
             }
             stays
         });
+        if links.is_empty() {
+            // A node that follows nobody may have left its cluster.
+            let open = self.shared.snapshot();
+            self.shared.dcp.keep_ended(|uuid| open.buckets.values().any(|bucket| bucket.uuid.0 == uuid));
+        }
         for (key, link) in links.iter() {
             if let Some(wish) = wanted.remove(key) {
                 link.follow(wish);

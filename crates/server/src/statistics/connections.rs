@@ -12,8 +12,8 @@ const CONNECTIONS_HELP: &str = "DCP connections, by what they are for.";
 const PRODUCERS_HELP: &str = "DCP connections on which changes are sent, by what they are for.";
 const SENT_HELP: &str = "Changes sent on open DCP connections, by what they are for.";
 const REMAINING_HELP: &str = "Changes that open DCP connections have yet to send, by what they are for.";
-const BYTES_HELP: &str = "Bytes sent on open DCP connections, by what they are for.";
-const BACKOFF_HELP: &str = "How often replicas here had no room for what open DCP connections brought.";
+const BYTES_HELP: &str = "Bytes sent on DCP connections, by what they are for.";
+const BACKOFF_HELP: &str = "How often replicas here had no room for what DCP connections brought.";
 
 /// The rows of one kind: the name of the table, the kind, the beginning of names in REST, the label in `/metrics`, and words for it.
 macro_rules! connections {
@@ -45,7 +45,7 @@ macro_rules! connections {
             counter(
                 &[concat!($prefix, "_items_sent")],
                 Unit::Count,
-                concat!("Changes sent on open connections ", $words, "."),
+                concat!("Changes sent on connections ", $words, "."),
                 |f: &F| f.dcp.of(Kind::$kind).items_sent.into(),
             )
             .not_in_stat()
@@ -61,7 +61,7 @@ macro_rules! connections {
             counter(
                 &[concat!($prefix, "_total_bytes")],
                 Unit::Bytes,
-                concat!("Bytes sent on open connections ", $words, "."),
+                concat!("Bytes sent on connections ", $words, "."),
                 |f: &F| f.dcp.of(Kind::$kind).bytes_sent.into(),
             )
             .not_in_stat()
@@ -73,7 +73,7 @@ macro_rules! connections {
             counter(
                 &[concat!($prefix, "_backoff")],
                 Unit::Count,
-                concat!("How often this node had no room for what open connections ", $words, " brought."),
+                concat!("How often this node had no room for what connections ", $words, " brought."),
                 |f: &F| f.dcp.of(Kind::$kind).backoffs.into(),
             )
             .not_in_stat()
@@ -105,15 +105,18 @@ pub(crate) static DCP_KINDS: [&[Row<F>]; 8] =
 pub(crate) static DCP: &[Row<F>] = &[
     gauge(&[], Unit::Count, "Client connections to the node.", |f: &F| f.connections.into())
         .metrics(&[Metric::new("kv_curr_bucket_connections")]),
-    counter(&["ep_dcp_total_bytes"], Unit::Bytes, "Bytes sent on all open DCP connections.", |f: &F| {
-        f.dcp.all.bytes_sent.into()
-    })
+    counter(
+        &["ep_dcp_total_bytes"],
+        Unit::Bytes,
+        "Bytes sent on all DCP connections, those that have ended among them.",
+        |f: &F| f.dcp.all.bytes_sent.into(),
+    )
     .not_in_stat(),
     gauge(&[], Unit::Count, "Connections between this node and others.", |f: &F| {
         (f.dcp.replication.producers + f.dcp.replication.consumers).into()
     })
     .metrics(&[Metric::new("kv_ep_dcp_replica_count")]),
-    gauge(&[], Unit::Count, "Changes sent on open connections to nodes that follow this one.", |f: &F| {
+    gauge(&[], Unit::Count, "Changes sent to nodes that follow this one.", |f: &F| {
         f.dcp.replication.items_sent.into()
     })
     .metrics(&[Metric::new("kv_ep_dcp_replica_items_sent")]),
@@ -121,7 +124,7 @@ pub(crate) static DCP: &[Row<F>] = &[
         f.dcp.replication.items_remaining.into()
     })
     .metrics(&[Metric::new("kv_ep_dcp_replica_items_remaining")]),
-    gauge(&[], Unit::Bytes, "Bytes sent on open connections to nodes that follow this one.", |f: &F| {
+    gauge(&[], Unit::Bytes, "Bytes sent to nodes that follow this one.", |f: &F| {
         f.dcp.replication.bytes_sent.into()
     })
     .metrics(&[Metric::new("kv_ep_dcp_replica_total_bytes")]),

@@ -19,7 +19,7 @@ use super::{
     sockets::eventually,
     waiting::{durable_set, wire},
 };
-use crate::ListenerKind;
+use crate::{ListenerKind, handlers::dcp_stats};
 
 const VB: VbId = VbId(5);
 
@@ -103,6 +103,43 @@ fn a_mutation_reaches_a_waiting_stream() {
     assert_eq!(consumer.ask(&select).status, Status::NotSupported);
     workers.stop(Duration::from_secs(1));
     assert!(consumer.is_closed());
+}
+
+#[test]
+fn what_a_connection_has_sent_is_counted_beyond_its_end() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let totals = || {
+        let snapshot = node.shared.snapshot();
+        dcp_stats::totals(&node.shared, &snapshot.buckets["travel"])
+    };
+    let mut writer = logged_in(address, "Administrator", "password");
+    let mut former = totals();
+    // The third takes the name of the second, which closes that one.
+    let mut consumers: Vec<Client> = Vec::new();
+    for name in ["connector", "fts:one", "fts:one"] {
+        let mut consumer = logged_in(address, "Administrator", "password");
+        assert_eq!(open(&mut consumer, name), Status::Success);
+        assert_eq!(stream(&mut consumer, r#"{"collections":["0"]}"#).status, Status::Success);
+        let set =
+            Request { vbucket: VB, key: b"\0k", value: b"v", extras: &[0; 8], ..Request::new(Opcode::Set) };
+        assert_eq!(writer.ask(&set).status, Status::Success);
+        told(&mut consumer, |message| assert!(matches!(message, DcpMessage::SnapshotMarker(_))));
+        told(&mut consumer, |message| assert!(matches!(message, DcpMessage::Mutation { .. })));
+        let now = totals();
+        assert!(now.all.items_sent > former.all.items_sent && now.all.bytes_sent > former.all.bytes_sent);
+        former = now;
+        consumers.push(consumer);
+        if name == "connector" {
+            consumers.clear();
+        }
+    }
+    consumers.clear();
+    eventually("the connections have ended", || totals().all.producers == 0);
+    let after = totals();
+    assert!(after.all.items_sent >= former.all.items_sent && after.all.bytes_sent >= former.all.bytes_sent);
+    assert!(after.of(dcp_stats::Kind::Search).items_sent >= 2 && after.all.items_remaining == 0);
+    workers.stop(Duration::from_secs(1));
 }
 
 #[test]
