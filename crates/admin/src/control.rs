@@ -16,6 +16,7 @@ use crate::{
     certificates::Certificates,
     cluster_status::ClusterStatus,
     objectives::Counted,
+    routes::FiringAlert,
     statistics::{Reading, Samples, Statistic, Zoom},
 };
 
@@ -80,6 +81,10 @@ pub trait NodeControl: Gate {
     fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)>;
     /// What this node has sampled of a bucket; nothing when it is not open.
     fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples>;
+    /// What fires on this node, the gravest first.
+    fn firing_alerts(&self) -> Vec<FiringAlert> {
+        Vec::new()
+    }
     /// What this node has counted for every objective.
     fn objectives(&self) -> Vec<Counted> {
         Vec::new()
@@ -206,7 +211,7 @@ pub struct BucketStatsView {
     pub deletes: u64,
     /// Connections that stream changes.
     pub dcp_producers: u64,
-    /// Changes sent on the connections there are.
+    /// Changes sent on connections, those that have ended among them.
     pub dcp_items_sent: u64,
     /// Changes that they have not come to, at most.
     pub dcp_items_remaining: u64,

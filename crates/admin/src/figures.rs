@@ -8,7 +8,7 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Metadata, NodeInfo};
+use cluster::{Metadata, NodeInfo, config};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use http::reply::{self, Outcome};
@@ -88,6 +88,12 @@ impl ClusterFigures {
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeFigures)> {
         let counting = self.0.iter().filter(|(_, known)| known.counts);
         counting.map(|(&node, known)| (node, known.figures.as_ref()))
+    }
+
+    /// Members whose figures do not count now: sums are without them.
+    pub(crate) fn missing<'a>(&'a self, meta: &'a Metadata) -> impl Iterator<Item = &'a NodeInfo> {
+        let counts = |node: &NodeInfo| self.0.get(&node.id).is_some_and(|known| known.counts);
+        meta.active_nodes().filter(move |node| !counts(node))
     }
 
     /// A bucket's figures on each node, as far as they count.
@@ -203,6 +209,36 @@ async fn ask_all<'a>(
     }
     let answers = asked.join_all().await.into_iter();
     answers.filter_map(|(node, figures)| Some((node, figures?))).collect()
+}
+
+/// Asks every node that is shown for what it says of itself, of which this one says `own`; and the nodes that did not answer.
+pub(crate) async fn every<T: DeserializeOwned + Send + 'static>(
+    call: &Call,
+    path: &'static str,
+    own: T,
+) -> (Vec<(NodeId, T)>, Vec<NodeId>) {
+    let (control, this) = (&call.api.control, call.api.control.this_node());
+    let (mut told, mut missing) = (Vec::new(), Vec::new());
+    let mut asked = tokio::task::JoinSet::new();
+    let mut own = Some(own);
+    for node in config::shown_nodes(&call.meta) {
+        let id = node.id;
+        if node.uuid == this {
+            told.extend(own.take().map(|own| (id, own)));
+        } else if call.status.silent.contains(&id) {
+            missing.push(id);
+        } else {
+            let (control, question) = (Arc::clone(control), question(node, path, Vec::new()));
+            asked.spawn(async move { (id, ask::<T>(control.as_ref(), question).await) });
+        }
+    }
+    for (id, answer) in asked.join_all().await {
+        match answer {
+            Some(answer) => told.push((id, answer)),
+            None => missing.push(id),
+        }
+    }
+    (told, missing)
 }
 
 /// Asks a node, with little patience.

@@ -32,4 +32,6 @@ pub use control::{
 };
 pub use events::differing;
 pub use objectives::Counted;
-pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};
+pub use routes::{
+    FiringAlert, PRODUCT_VERSION, SETTEE_VERSION, Webhook, administrator_objection, quota_objection, rfc3339,
+};

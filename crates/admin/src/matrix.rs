@@ -40,6 +40,15 @@ const SECURED: [&str; 5] = [
     "pools/default/trustedCAs/{id}",
 ];
 
+/// What Couchbase shows to everybody, or leaves out of its answer what a user may not see.
+const OPEN: [&str; 5] = [
+    "pools/default/certificate",
+    "pools/default/trustedCAs",
+    "nodes/self/xdcrSSLPorts",
+    "pools/default/stats/range",
+    "pools/default/stats/range/**",
+];
+
 /// What shows statistics of a bucket.
 const STATISTICS: [&str; 4] = ["stats", "stats/{stat}", "nodes/{node}/stats", "statsDirectory"];
 
@@ -60,7 +69,7 @@ fn there(route: &Route) -> There {
     };
     match route.path {
         "versions" | "whoami" | "pools/default/checkPermissions" | "controller/changePassword" => Open,
-        "pools/default/certificate" | "pools/default/trustedCAs" | "nodes/self/xdcrSSLPorts" => Open,
+        path if OPEN.contains(&path) => Open,
         "health/live" | "health/ready" | "_settee/challenge" => There::None,
         "metrics" | "prometheus_sd_config" => Permission("admin.stats_export!read"),
         "logs" => Permission("logs!read"),

@@ -12,16 +12,24 @@ pub(crate) struct Table {
     pub(crate) values: BTreeMap<&'static str, Vec<f64>>,
 }
 
-/// When the node with the longest past took its samples, without any figure.
-pub(crate) fn moments<'a>(nodes: impl Iterator<Item = &'a Samples>) -> Samples {
+/// When the node with the longest past took its samples.
+pub(crate) fn moments<'a>(nodes: impl Iterator<Item = &'a Samples>) -> Vec<u64> {
     let longest = nodes.max_by_key(|samples| samples.timestamps.len());
-    let timestamps = longest.map(|samples| samples.timestamps.clone()).unwrap_or_default();
-    Samples { timestamps, ..Samples::default() }
+    longest.map(|samples| samples.timestamps.clone()).unwrap_or_default()
 }
 
-/// What nodes say together, at these [`moments`]. A node's figures are taken at the nearest moment within two steps.
+/// What nodes say together, at the [`moments`] of all of them.
 pub(crate) fn merge(statistics: &[&'static Statistic], nodes: &[Samples], step_millis: u64) -> Table {
-    let Samples { timestamps, .. } = moments(nodes.iter());
+    merge_at(moments(nodes.iter()), statistics, nodes, step_millis)
+}
+
+/// The same at these moments. A node's figures are taken at the nearest moment within two steps.
+pub(crate) fn merge_at(
+    timestamps: Vec<u64>,
+    statistics: &[&'static Statistic],
+    nodes: &[Samples],
+    step_millis: u64,
+) -> Table {
     let nodes: Vec<_> =
         nodes.iter().map(|samples| (samples, places(samples, &timestamps, step_millis))).collect();
     let mut table = Table { timestamps, ..Table::default() };
@@ -139,9 +147,13 @@ mod tests {
     #[test]
     fn beside_the_moments_of_another_a_node_has_nothing_where_it_has_said_nothing() {
         let (old, new) = (samples(&[1000, 2000, 9000], &[]), samples(&[9100], &[("hits", &[5.0])]));
-        let table = merge(&ALL, &[moments([&old, &new].into_iter()), new], 1000);
+        let table = merge_at(moments([&old, &new].into_iter()), &ALL, &[new], 1000);
         assert_eq!(table.timestamps, [1000, 2000, 9000]);
         assert_eq!(table.values["hits"], [0.0, 0.0, 5.0]);
+        // Also one with as many samples of its own, from another time.
+        let apart = samples(&[4000, 5000, 9100], &[("hits", &[7.0, 8.0, 9.0])]);
+        let table = merge_at(vec![1000, 2000, 9000], &ALL, &[apart], 1000);
+        assert_eq!((table.timestamps, &table.values["hits"]), (vec![1000, 2000, 9000], &vec![0.0, 7.0, 9.0]));
     }
 
     #[test]

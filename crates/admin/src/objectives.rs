@@ -1,17 +1,13 @@
 //! What every node has counted for objectives, put together. Each node keeps its own past; the sum is the cluster's.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use base::NodeId;
-use cluster::config;
 use http::reply::{self, Outcome, json_ok};
 use serde::{Deserialize, Serialize};
 use watch::Spans;
 
-use crate::{
-    call::Call,
-    figures::{ask, question},
-};
+use crate::{call::Call, figures};
 
 /// Where a node tells the others what it has counted.
 const PATH: &str = "/_settee/objectives";
@@ -49,26 +45,9 @@ impl Together {
 
 /// Asks every node.
 pub(crate) async fn together(call: &Call) -> Together {
-    let (control, this) = (&call.api.control, call.api.control.this_node());
-    let mut all = Together::default();
-    let mut asked = tokio::task::JoinSet::new();
-    for node in config::shown_nodes(&call.meta) {
-        let id = node.id;
-        if node.uuid == this {
-            all.add(control.objectives());
-        } else if call.status.silent.contains(&id) {
-            all.missing.push(id);
-        } else {
-            let (control, question) = (Arc::clone(control), question(node, PATH, Vec::new()));
-            asked.spawn(async move { (id, ask::<Vec<Counted>>(control.as_ref(), question).await) });
-        }
-    }
-    for (id, told) in asked.join_all().await {
-        match told {
-            Some(told) => all.add(told),
-            None => all.missing.push(id),
-        }
-    }
+    let (told, missing) = figures::every(call, PATH, call.api.control.objectives()).await;
+    let mut all = Together { missing, ..Together::default() };
+    told.into_iter().for_each(|(_, counted)| all.add(counted));
     all
 }
 

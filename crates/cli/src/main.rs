@@ -33,6 +33,8 @@ enum Command {
     Doctor(commands::doctor::Args),
     Plan(commands::plan::Args),
     Slo(commands::slo::Args),
+    Status(commands::status::Args),
+    Top(commands::top::Args),
     Songs(commands::songs::Args),
     Torture(commands::torture::Args),
     View(commands::view::Args),
@@ -55,6 +57,9 @@ fn main() -> ExitCode {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Slo(args) => commands::slo::run(args),
+        // Its exit code says how the cluster is.
+        Command::Status(args) => return commands::status::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Songs(args) => commands::songs::run(args),
         Command::Torture(args) => commands::torture::run(args),
         Command::View(args) => commands::view::run(args),

@@ -38,6 +38,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "engine",
             "http",
             "node",
+            "plan",
             "protocol",
             "replication",
             "service",

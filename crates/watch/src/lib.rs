@@ -1,4 +1,5 @@
-//! Judges what nodes measure: whether objectives are met, and how fast their error budgets are used.
+//! Judges what nodes measure: whether objectives are met, and how fast their error budgets are used; and which alerts
+//! fire.
 //!
 //! Pure arithmetic: callers bring the figures and the time. Invariants:
 //! - What is kept takes bounded memory, however long a node runs and however its clock is set.
@@ -7,9 +8,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alerts;
 pub mod burn;
 pub mod ring;
 pub mod stored;
+pub mod trend;
 
 pub use burn::{Counts, Judgement, RULES, Rule, Severity, Span, Spans, judge};
 pub use ring::Ring;

@@ -1,5 +1,6 @@
 //! Which handler answers which path, one module per area. [`table`] alone decides before whether a user may.
 
+mod alerts;
 mod alternate;
 mod auto_failover;
 mod bucket_view;
@@ -30,9 +31,11 @@ mod setup;
 mod sizing;
 mod slo;
 mod stats;
+mod stats_range;
 pub(crate) mod table;
 mod unsupported;
 mod users;
+mod webhook;
 
 use axum::http::{Method, StatusCode};
 use cluster::{ClusterError, auth};
@@ -41,8 +44,11 @@ use http::reply::{self, Outcome};
 
 use crate::{call::Call, figures, objectives};
 
+pub use alerts::FiringAlert;
 pub use setup::{administrator_objection, quota_objection};
 pub(crate) use users::now_ms;
+pub use users::rfc3339;
+pub use webhook::Webhook;
 
 /// The compatibility version in the form REST shows it; test suites of SDKs parse it.
 pub const PRODUCT_VERSION: &str = "7.6.4-0000-enterprise";
@@ -72,6 +78,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
             certificates::dispatch(call, &path[2..]).await
         }
         ["pools", "default", "serverGroups", rest @ ..] => groups::dispatch(call, rest).await,
+        ["pools", "default", "stats", "range", rest @ ..] => stats_range::dispatch(call, rest).await,
         ["pools", ..] | ["poolsStreaming", "default"] if get => pools::dispatch(call, &path),
         ["pools", "default"] => setup::pool_settings(call).await,
         ["pools", "default", ..] => unsupported::pool(call, &path),
@@ -105,6 +112,9 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["controller", "setAutoCompaction"] => settings::dispatch(call, &["autoCompaction"]).await,
         ["controller", ..] => unsupported::controller(call, &path),
         ["logs"] if get => logs::show(call),
+        ["settee", "alerts"] if get => alerts::list(call).await,
+        ["settee", "alerts", "kinds"] if get => alerts::kinds(),
+        ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
     }
@@ -124,6 +134,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "figures" => return figures::show(call),
         "samples" => return stats::show(call),
         "objectives" => return objectives::show(call),
+        "alerts" => return alerts::show(call),
         _ => {}
     }
     let from = auth::number_of(&call.meta, &call.user);

@@ -126,10 +126,15 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
         "minReplicasCount": 0,
         "clusterEncryptionLevel": "control",
         "storageTotals": storage_totals(call, None),
-        "settee": { "version": SETTEE_VERSION },
+        "settee": { "version": SETTEE_VERSION, "missingNodes": missing(call) },
     });
     add_quotas(call, &mut pool);
     Ok(pool)
+}
+
+/// Nodes that are in no sum of figures: they have not said theirs of late.
+fn missing(call: &Call) -> Vec<String> {
+    call.figures.missing(&call.meta).map(|node| nodes::hostname(call, node)).collect()
 }
 
 fn alerts(call: &Call) -> Vec<Value> {

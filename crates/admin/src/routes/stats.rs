@@ -14,14 +14,14 @@ use http::reply::{self, Outcome, Refusal, json_ok};
 use crate::{
     call::Call,
     figures::{ask, question},
-    merged::{merge, moments},
+    merged::{merge, merge_at, moments},
     statistics::{Across, Kind, Samples, Statistic, Unit, Zoom},
 };
 
 /// Where a node tells its samples to the others.
 const PATH: &str = "/_settee/samples";
 /// Requests that put samples together take turns. Each takes tens of megabytes on the way, and a thread of the control plane.
-static TURN: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
+pub(super) static TURN: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
 
 /// What one node asks another.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,8 +39,10 @@ pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> 
         Some(Some(node)) => vec![node],
         None => config::shown_nodes(&call.meta),
     };
-    let said: Vec<_> =
-        told(call, bucket, zoom, asked).await.into_iter().map(|(_, samples)| samples).collect();
+    let wanted: Vec<NodeId> = asked.iter().map(|node| node.id).collect();
+    let told = told(call, bucket, zoom, asked).await;
+    let missing = missing(call, &wanted, &told);
+    let said: Vec<_> = told.into_iter().map(|(_, samples)| samples).collect();
     let table = merge(&declared(call), &said, zoom.step_secs() * 1000);
     let Some(last) = table.timestamps.last() else {
         let text = "The bucket is not ready on this node.";
@@ -55,6 +57,7 @@ pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> 
             "lastTStamp": last, "isPersistent": info.kind == BucketKind::Couchbase,
         },
     });
+    answer["settee"] = json!({ "missingNodes": missing });
     match node {
         Some(node) => answer["hostname"] = node.into(),
         None => answer["hot_keys"] = json!([]),
@@ -71,22 +74,33 @@ pub(super) async fn one_by_node(call: &Call, bucket: &str, stat: &str) -> Outcom
         // Only a formula needs others.
         statistics.retain(|about| about.rest.contains(&stat));
     }
-    let said = told(call, bucket, zoom, config::shown_nodes(&call.meta)).await;
+    let nodes = config::shown_nodes(&call.meta);
+    let wanted: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
+    let said = told(call, bucket, zoom, nodes).await;
+    let missing = missing(call, &wanted, &said);
     // One row of moments is for all nodes: where a node has said nothing, as before it was started, it has 0.
     let moments = moments(said.iter().map(|(_, samples)| samples));
     let mut by_node = Map::new();
     for (node, samples) in said {
-        let table = merge(&statistics, &[moments.clone(), samples], zoom.step_secs() * 1000);
+        let table = merge_at(moments.clone(), &statistics, &[samples], zoom.step_secs() * 1000);
         if let Some((figures, node)) = table.values.get(stat).zip(call.meta.node_by_id(node)) {
             by_node.insert(nodes::hostname(call, node), numbers(figures));
         }
     }
-    let timestamps = moments.timestamps;
+    let timestamps = moments;
     let Some(last) = timestamps.last().filter(|_| !by_node.is_empty()) else { return Ok(reply::not_found()) };
     Ok(json_ok(&json!({
         "samplesCount": timestamps.len(), "isPersistent": info.kind == BucketKind::Couchbase, "lastTStamp": last,
         "interval": zoom.step_secs() * 1000, "timestamp": timestamps, "nodeStats": by_node,
+        "settee": { "missingNodes": missing },
     })))
+}
+
+/// Nodes that have not said what they have sampled: they are in no sum.
+pub(super) fn missing(call: &Call, wanted: &[NodeId], told: &[(NodeId, Samples)]) -> Vec<String> {
+    let is_missing = |id: &&NodeId| !told.iter().any(|(node, _)| node == *id);
+    let missing = wanted.iter().filter(is_missing).filter_map(|id| call.meta.node_by_id(*id));
+    missing.map(|node| nodes::hostname(call, node)).collect()
 }
 
 /// `POST /_settee/samples`: what this node has sampled.
@@ -132,7 +146,12 @@ fn zoom(call: &Call) -> Result<Zoom, Refusal> {
 }
 
 /// What these nodes have sampled, as far as they say so in time.
-async fn told(call: &Call, bucket: &str, zoom: Zoom, nodes: Vec<&NodeInfo>) -> Vec<(NodeId, Samples)> {
+pub(super) async fn told(
+    call: &Call,
+    bucket: &str,
+    zoom: Zoom,
+    nodes: Vec<&NodeInfo>,
+) -> Vec<(NodeId, Samples)> {
     let (control, this) = (&call.api.control, call.api.control.this_node());
     let mut told = Vec::new();
     let mut asked = tokio::task::JoinSet::new();

@@ -127,6 +127,8 @@ pub(crate) const ROUTES: &[Route] = &[
         "The services and ports of each node, told anew with each change.",
     ),
     get("pools/default/terseClusterInfo", POOLS, "Name, identity and state of the cluster.").figures(),
+    post("pools/default/stats/range", Needs::AnyBucket(P::Stats), "The past of several series."),
+    get("pools/default/stats/range/**", Needs::AnyBucket(P::Stats), "The past of the series of one name."),
     get("pools/default/tasks", SEES, "What is under way: rebalance, warm-up, compaction, indexing.")
         .figures(),
     get("pools/default/rebalanceProgress", SEES, "How far the rebalance is.").figures(),
@@ -271,6 +273,12 @@ pub(crate) const ROUTES: &[Route] = &[
     )
     .figures(),
     // Objectives, of Settee alone.
+    get("settee/alerts", SEES, "Alerts that fire now on every node."),
+    get("settee/alerts/kinds", SEES, "Every kind of alert, and what to do about it."),
+    // The address may have a password in it, and nodes connect to it.
+    get("settee/alerts/webhook", Needs::Everything, "Where alerts are posted."),
+    put("settee/alerts/webhook", Needs::Everything, "Has alerts posted to an address."),
+    delete("settee/alerts/webhook", Needs::Everything, "Has alerts posted to no address any more."),
     get("settee/slo", Needs::AnyBucket(P::BucketRead), "Objectives of latency, and how they are kept."),
     get("settee/slo/{bucket}", SEES_BUCKET, "Objectives of a bucket, and how they are kept."),
     get("settee/slo/{bucket}/{name}", SEES_BUCKET, "An objective, and how it is kept."),

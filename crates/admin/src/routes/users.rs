@@ -291,7 +291,8 @@ fn may_touch(call: &Call, domain: UserDomain, name: &str) -> Result<(), Refusal>
 }
 
 /// Milliseconds since 1970 as RFC 3339.
-pub(super) fn rfc3339(unix_ms: u64) -> String {
+#[must_use]
+pub fn rfc3339(unix_ms: u64) -> String {
     let (days, rest) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
     // Days to a civil date, counting years from March so that the leap day comes last (Howard Hinnant's algorithm).
     let shifted = days + 719_468;

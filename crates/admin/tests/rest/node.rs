@@ -13,8 +13,8 @@ use cluster::{
     auth::INTERNAL_USER, consensus::Epoch,
 };
 use settee_admin::{
-    Api, BucketStatsView, Callee, Certificates, ClusterStatus, InboxFile, JoinOffer, NodeCall, NodeControl,
-    Obstacle, Regenerate, SystemStats,
+    Api, BucketStatsView, Callee, Certificates, ClusterStatus, FiringAlert, InboxFile, JoinOffer, NodeCall,
+    NodeControl, Obstacle, Regenerate, SystemStats,
     statistics::{Across, Kind, Metric, Reading, Samples, Statistic, Unit, Zoom},
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
@@ -302,6 +302,15 @@ impl NodeControl for FakeNode {
                 .filter(|_| zoom != Zoom::Year)
                 .collect(),
         })
+    }
+    fn firing_alerts(&self) -> Vec<FiringAlert> {
+        vec![FiringAlert {
+            name: "writes_paced".into(),
+            level: "warning".into(),
+            subject: "b".into(),
+            text: "Writers wait.".into(),
+            since_secs: 1_700_000_000,
+        }]
     }
     fn system(&self) -> SystemStats {
         let (disk_total, disk_used) = *self.disk.lock().unwrap();

@@ -12,6 +12,8 @@ pub(crate) mod serve;
 pub(crate) mod slo;
 pub(crate) mod songs;
 pub(crate) mod songs_load;
+pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod torture;
 pub(crate) mod view;
 

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use admin::ClusterStatus;
+use admin::{Certificates as _, ClusterStatus};
 use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId};
 use cluster::{ClusterError, Metadata, consensus::StateMarks};
@@ -36,6 +36,7 @@ use tokio::sync::watch;
 
 use super::{
     agreement::{Agreement, Confirmed},
+    alerting::Alerting,
     audit::{self, AuditLog},
     buckets::OpenBuckets,
     certificates::NodeCertificates,
@@ -100,6 +101,7 @@ pub(crate) struct Control {
     audit: Arc<AuditLog>,
     gauges: Arc<Gauges>,
     objectives: Arc<Objectives>,
+    alerting: Alerting,
     certificates: Arc<NodeCertificates>,
     this_node: Arc<ThisNode>,
     listen: IpAddr,
@@ -132,6 +134,7 @@ impl Control {
             audit: parts.audit,
             gauges: parts.gauges,
             objectives: Arc::new(parts.objectives),
+            alerting: Alerting::default(),
             certificates: parts.certificates,
             this_node: parts.this_node,
             listen: parts.listen,
@@ -159,6 +162,31 @@ impl Control {
     /// The other nodes.
     pub(crate) fn peers(&self) -> &Arc<Peers> {
         &self.peers
+    }
+
+    /// The alerts of this node.
+    pub(super) fn alerting(&self) -> &Alerting {
+        &self.alerting
+    }
+
+    /// What alerts look at.
+    pub(super) fn gauges(&self) -> &Gauges {
+        &self.gauges
+    }
+
+    /// The buckets that are open here.
+    pub(super) fn open_buckets(&self) -> &OpenBuckets {
+        &self.buckets
+    }
+
+    /// The address that this node listens on.
+    pub(super) fn address(&self) -> IpAddr {
+        self.listen
+    }
+
+    /// The certificate that the TLS ports show, in PEM.
+    pub(super) fn certificate_pem(&self) -> Option<String> {
+        self.certificates.chain_pem()
     }
 
     /// What this node counts for objectives.

@@ -123,6 +123,11 @@ impl Gauges {
         })
     }
 
+    /// What a bucket said of one statistic each second of the last minute.
+    pub(crate) fn last_minute(&self, bucket: &str, stat: &str) -> Vec<f64> {
+        self.history.last_minute(bucket, stat)
+    }
+
     fn moment(&self, shared: &Shared) -> Moment {
         let steady_secs = self.started.elapsed().as_secs_f64();
         Moment { unix_secs: u64::from(shared.now().unix_secs()), steady_secs }

@@ -41,6 +41,15 @@ impl History {
         }
     }
 
+    /// What a bucket said of one statistic each second of the last minute, by its first name in REST; counters as rates.
+    pub(crate) fn last_minute(&self, bucket: &str, stat: &str) -> Vec<f64> {
+        let buckets = self.buckets.lock();
+        let Some(series) = buckets.get(bucket) else { return Vec::new() };
+        let column = series.columns.iter().position(|about| about.rest.first() == Some(&stat));
+        let of_row = |row: &[f64]| column.and_then(|column| row.get(column)).copied();
+        series.minute.iter().filter_map(|(_, row)| of_row(row)).collect()
+    }
+
     /// What a bucket said over a time; nothing where it has said nothing yet.
     pub(crate) fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples> {
         self.buckets.lock().get(bucket).map(|series| series.samples(zoom))

@@ -6,6 +6,7 @@
 //! workers first, then each bucket writes and syncs what is dirty, then the audit trail is closed.
 
 mod agreement;
+mod alerting;
 mod attendant;
 mod audit;
 mod audit_trail;
@@ -50,6 +51,7 @@ mod shards;
 mod standing;
 mod start;
 mod steward;
+mod webhook;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 

@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 pub(crate) mod absent;
+mod alerts;
 mod connections;
 mod derived;
 mod disk;
@@ -15,6 +16,8 @@ mod documents;
 mod durations;
 mod facts;
 mod memory;
+#[cfg(test)]
+mod monitoring;
 mod objectives;
 mod operations;
 #[cfg(test)]
@@ -29,6 +32,7 @@ use admin::{
 use crate::BucketMeter;
 
 pub(crate) use self::{
+    alerts::{ALERTS, FiringFacts, of_alert},
     connections::{DCP, DCP_KINDS},
     derived::DERIVED,
     disk::{DISK, HELD},
@@ -154,6 +158,7 @@ pub(crate) fn sections() -> Vec<(&'static str, Vec<&'static Statistic>)> {
         ("Memory pressure", of(PACING)),
         ("Disk", [of(DISK), of(HELD)].concat()),
         ("Change streams and replication", std::iter::once(DCP).chain(DCP_KINDS).flat_map(of).collect()),
+        ("Alerts", of(ALERTS)),
         ("Objectives", of(OBJECTIVES)),
         ("Ratios and means", of(DERIVED)),
         ("Durations", [of(PHASES), of(TIMINGS)].concat()),

@@ -12,7 +12,7 @@ use crate::reader;
 use crate::target::Target;
 use crate::watch::{Sample, Watch};
 use base::Status;
-use client::KvConnection;
+use client::{KvConnection, Rest};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,6 +57,39 @@ pub struct Press {
     rss_before: u64,
     /// Connections that broke because the node was killed.
     breaks_expected: bool,
+}
+
+/// Whether operators heard of what comes before clients did.
+#[derive(Default)]
+struct Warned {
+    looks: u32,
+    /// The look that saw the first alert, and its name.
+    alert: Option<(u32, String)>,
+    /// The look that saw the first refused write.
+    refused: Option<u32>,
+}
+
+impl Warned {
+    fn look(&mut self, rest: &Rest, refused: u64) {
+        self.looks += 1;
+        if self.alert.is_none()
+            && let Ok(alerts) = rest.get_json("/settee/alerts")
+        {
+            let name = alerts["firing"][0]["name"].as_str();
+            self.alert = name.map(|name| (self.looks, name.to_owned()));
+        }
+        if refused > 0 {
+            self.refused.get_or_insert(self.looks);
+        }
+    }
+
+    fn judge(&self, checks: &mut Checks) {
+        let found =
+            format!("first alert {:?}, first refused write {:?}, by seconds", self.alert, self.refused);
+        let alerted = self.alert.as_ref().map(|(look, _)| *look);
+        let is_first = alerted.is_some_and(|look| self.refused.is_none_or(|refused| look <= refused));
+        checks.add("an alert fires before a write is refused", is_first, found);
+    }
 }
 
 impl Press {
@@ -120,8 +153,10 @@ impl Press {
         self.crew.set(Task::Fill);
         let began = Instant::now();
         let (mut progress, mut inserted) = (Instant::now(), 0);
+        let mut warned = Warned::default();
         while self.crew.inserted() < self.fill && progress.elapsed() < PATIENCE {
             self.tick()?;
+            warned.look(&self.target.rest(), self.crew.tally().count(Status::TemporaryFailure));
             if self.crew.inserted() > inserted {
                 (progress, inserted) = (Instant::now(), self.crew.inserted());
             }
@@ -130,6 +165,7 @@ impl Press {
         let found =
             format!("{inserted} of {} documents in {:.1} s", self.fill, began.elapsed().as_secs_f64());
         checks.add("the loaders get everything in", inserted >= self.fill, found);
+        warned.judge(checks);
         Ok(inserted >= self.fill)
     }
 

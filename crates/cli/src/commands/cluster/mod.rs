@@ -13,7 +13,7 @@ mod watch;
 use clap::{Args as ClapArgs, Subcommand};
 
 use super::Failure;
-pub(in crate::commands) use session::{Access, failed};
+pub(in crate::commands) use session::{Access, Session, failed};
 
 const EXAMPLES: &str = "\
 EXAMPLES

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use ::watch::alerts::{Firing, NODE_DOWN};
 use admin::{
-    AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, JoinOffer, NodeCall,
-    NodeControl, Obstacle, SystemStats,
+    AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, JoinOffer,
+    NodeCall, NodeControl, Obstacle, SystemStats,
     statistics::{Reading, Samples, Statistic, Zoom},
 };
 use base::NodeId;
@@ -275,7 +276,9 @@ impl NodeControl for Control {
     }
 
     fn node_readings(&self) -> Vec<Reading> {
-        statistics::of_node(&NodeFacts::gather(&self.shared), &self.system())
+        let mut readings = statistics::of_node(&NodeFacts::gather(&self.shared), &self.system());
+        readings.extend(self.alerting().readings());
+        readings
     }
 
     fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)> {
@@ -296,24 +299,26 @@ impl NodeControl for Control {
     }
 
     fn alerts(&self) -> Vec<String> {
-        let disk = *self.shared.disk.lock();
-        let used = (disk.total - disk.free.min(disk.total)) * 100 / disk.total.max(1);
-        let text = || {
-            format!(
-                "Approaching full disk warning. Usage of disk \"{}\" on node \"{}\" is around {used}%: only \
-                 deletions are accepted.",
-                self.gauges.data_dir(),
-                self.listen
-            )
+        // What holds at this moment, and what fires that takes longer to be seen. The leader's REST tells of silent nodes itself.
+        let holding = self.holding();
+        let is_other = |firing: &Firing| {
+            firing.about != &NODE_DOWN
+                && !holding.iter().any(|one| (one.about, &one.subject) == (firing.about, &firing.subject))
         };
-        disk.low
-            .then(text)
-            .into_iter()
-            .chain(self.failover_alert())
-            .chain(self.lease_alert())
-            .chain(self.agreement_alert())
-            .chain(self.pressure_alerts())
-            .collect()
+        let firing: Vec<String> =
+            self.alerting().firing().into_iter().filter(is_other).map(|firing| firing.text).collect();
+        holding.into_iter().map(|one| one.text).chain(firing).collect()
+    }
+
+    fn firing_alerts(&self) -> Vec<FiringAlert> {
+        let shown = |firing: Firing| FiringAlert {
+            name: firing.about.name.to_owned(),
+            level: firing.about.level.word().to_owned(),
+            subject: firing.subject,
+            text: firing.text,
+            since_secs: firing.since_secs,
+        };
+        self.alerting().firing().into_iter().map(shown).collect()
     }
 
     fn obstacles(&self) -> Vec<Obstacle> {

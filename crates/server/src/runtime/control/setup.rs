@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::Control;
 use crate::runtime::{
-    ServeError, objectives,
+    ServeError, alerting, objectives,
     options::{InitBucket, InitOptions},
     random_uuid,
 };
@@ -67,6 +67,7 @@ impl Control {
         runtime.spawn(keeper.keep_log(ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.shared), ended()));
         runtime.spawn(objectives::run(Arc::clone(self), ended()));
+        runtime.spawn(alerting::run(Arc::clone(self), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(front)
     }

@@ -1,0 +1,282 @@
+//! `settee status`: one screen that says whether a cluster is well, and why not.
+
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use serde_json::{Value, json};
+
+use super::{
+    Failure,
+    cluster::{Access, Session},
+};
+use crate::table::table;
+
+/// Say whether a cluster is well
+#[derive(ClapArgs)]
+#[command(after_help = "\
+EXIT CODES
+  0  healthy
+  1  warnings: an alert, a node that warms up, copies that a rebalance has yet to make
+  2  unhealthy: a critical alert, a node that is not heard of, or no node that answers
+
+EXAMPLES
+  settee status -u admin
+  settee status --json -u admin | jq .problems
+  settee status -u admin >/dev/null || page-somebody")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    access: Access,
+
+    /// Print one JSON object: health, problems, nodes, buckets, alerts, objectives
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a cluster is. The greater the worse; the number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Health {
+    Healthy = 0,
+    Warnings = 1,
+    Unhealthy = 2,
+}
+
+impl Health {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Warnings => "warnings",
+            Self::Unhealthy => "unhealthy",
+        }
+    }
+}
+
+/// What REST says of a cluster.
+struct Seen {
+    pool: Value,
+    buckets: Value,
+    alerts: Value,
+    objectives: Value,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match args.access.open().and_then(|session| Seen::of(&session)) {
+        Ok(seen) => {
+            let problems = problems(&seen);
+            if args.json {
+                println!("{}", as_json(&seen, &problems));
+            } else {
+                print!("{}", screen(&seen, &problems));
+            }
+            ExitCode::from(health(&problems) as u8)
+        }
+        Err(failure) => {
+            if args.json {
+                let text = failure.to_string();
+                let problem = json!({ "health": Health::Unhealthy.word(), "text": text });
+                println!("{}", json!({ "health": Health::Unhealthy.word(), "problems": [problem] }));
+            }
+            eprintln!("settee: {failure}");
+            ExitCode::from(Health::Unhealthy as u8)
+        }
+    }
+}
+
+impl Seen {
+    fn of(session: &Session) -> Result<Self, Failure> {
+        Ok(Self {
+            pool: session.get("/pools/default")?,
+            buckets: session.get("/pools/default/buckets?skipMap=true")?,
+            alerts: session.get("/settee/alerts")?,
+            objectives: session.get("/settee/slo")?,
+        })
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Value> {
+        list(&self.pool["nodes"])
+    }
+
+    fn objectives(&self) -> impl Iterator<Item = &Value> {
+        list(&self.objectives["objectives"])
+    }
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+fn health(problems: &[(Health, String)]) -> Health {
+    problems.iter().map(|(health, _)| *health).max().unwrap_or(Health::Healthy)
+}
+
+/// What is wrong, the worst first.
+fn problems(seen: &Seen) -> Vec<(Health, String)> {
+    let mut problems = Vec::new();
+    for node in seen.nodes() {
+        let (name, membership) = (text(node, "hostname"), text(node, "clusterMembership"));
+        match (text(node, "status"), membership) {
+            ("healthy", "active") => {}
+            (_, "inactiveFailed") => {
+                problems.push((Health::Warnings, format!("node {name} was failed over")));
+            }
+            (_, "inactiveAdded") => {
+                problems.push((Health::Warnings, format!("node {name} was added and waits for a rebalance")));
+            }
+            ("warmup", _) => problems.push((Health::Warnings, format!("node {name} warms up"))),
+            _ => problems.push((Health::Unhealthy, format!("node {name} is not heard of"))),
+        }
+    }
+    for alert in list(&seen.alerts["firing"]) {
+        let health = if text(alert, "level") == "critical" { Health::Unhealthy } else { Health::Warnings };
+        // Said above.
+        if text(alert, "name") != "node_down" {
+            problems.push((health, format!("{}: {}", text(alert, "name"), text(alert, "text"))));
+        }
+    }
+    if seen.pool["balanced"] == false {
+        problems.push((Health::Warnings, "data is not spread as it should be: rebalance".into()));
+    }
+    for one in seen.objectives().filter(|one| ["burning", "exhausted"].contains(&text(one, "state"))) {
+        let state = if text(one, "state") == "burning" { "burns its budget" } else { "has no budget left" };
+        let (bucket, name) = (text(one, "bucket"), text(one, "name"));
+        problems.push((Health::Warnings, format!("objective {bucket}/{name} {state}")));
+    }
+    problems.sort_by_key(|(health, _)| std::cmp::Reverse(*health));
+    problems
+}
+
+fn as_json(seen: &Seen, problems: &[(Health, String)]) -> Value {
+    let listed = problems.iter().map(|(health, text)| json!({ "health": health.word(), "text": text }));
+    json!({
+        "health": health(problems).word(), "problems": listed.collect::<Vec<_>>(), "nodes": seen.pool["nodes"],
+        "buckets": seen.buckets, "alerts": seen.alerts["firing"], "objectives": seen.objectives["objectives"],
+    })
+}
+
+fn screen(seen: &Seen, problems: &[(Health, String)]) -> String {
+    let name = Some(text(&seen.pool, "clusterName")).filter(|name| !name.is_empty()).unwrap_or("(no name)");
+    let mut screen = format!("cluster {name}: {}\n", health(problems).word());
+    for (health, text) in problems {
+        screen += &format!("  {} {text}\n", if *health == Health::Unhealthy { "!!" } else { " !" });
+    }
+    screen += "\n";
+    screen += &table(&NODES, seen.nodes().map(node_row).collect());
+    let buckets: Vec<_> = list(&seen.buckets).map(bucket_row).collect();
+    if !buckets.is_empty() {
+        screen += "\n";
+        screen += &table(&BUCKETS, buckets);
+    }
+    let objectives: Vec<_> = seen.objectives().map(objective_row).collect();
+    if !objectives.is_empty() {
+        screen += "\n";
+        screen += &table(&OBJECTIVES, objectives);
+    }
+    screen
+}
+
+pub(super) const NODES: [&str; 7] = ["NODE", "STATUS", "CPU", "MEMORY", "DOCUMENTS", "REPLICAS", "OPS/S"];
+
+pub(super) fn node_row(node: &Value) -> Vec<String> {
+    let (stats, system) = (&node["interestingStats"], &node["systemStats"]);
+    let star = if node["thisNode"] == true { " *" } else { "" };
+    vec![
+        format!("{}{star}", text(node, "hostname")),
+        text(node, "status").into(),
+        percent(&system["cpu_utilization_rate"]),
+        mebibytes(&stats["mem_used"]),
+        number(&stats["curr_items"]),
+        number(&stats["vb_replica_curr_items"]),
+        number(&stats["ops"]),
+    ]
+}
+
+pub(super) const BUCKETS: [&str; 7] =
+    ["BUCKET", "DOCUMENTS", "MEMORY", "OF QUOTA", "DISK", "FETCHES/S", "OPS/S"];
+
+pub(super) fn bucket_row(bucket: &Value) -> Vec<String> {
+    let stats = &bucket["basicStats"];
+    vec![
+        text(bucket, "name").into(),
+        number(&stats["itemCount"]),
+        mebibytes(&stats["memUsed"]),
+        percent(&stats["quotaPercentUsed"]),
+        mebibytes(&stats["diskUsed"]),
+        number(&stats["diskFetches"]),
+        number(&stats["opsPerSec"]),
+    ]
+}
+
+const OBJECTIVES: [&str; 4] = ["OBJECTIVE", "ATTAINED", "BUDGET LEFT", "STATE"];
+
+fn objective_row(one: &Value) -> Vec<String> {
+    vec![
+        format!("{}/{}", text(one, "bucket"), text(one, "name")),
+        percent(&one["attainedPercent"]),
+        percent(&one["budgetLeftPercent"]),
+        text(one, "state").into(),
+    ]
+}
+
+fn number(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".into(), |number| format!("{number:.0}"))
+}
+
+fn percent(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".into(), |number| format!("{number:.1} %"))
+}
+
+fn mebibytes(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".into(), |bytes| format!("{:.1} MiB", bytes / (1024.0 * 1024.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(status: &str, membership: &str, alert: Option<&str>, balanced: bool, state: &str) -> Seen {
+        let firing: Vec<Value> =
+            alert.into_iter().map(|level| json!({ "name": "a", "level": level, "text": "text" })).collect();
+        Seen {
+            pool: json!({
+                "clusterName": "c", "balanced": balanced,
+                "nodes": [{ "hostname": "h:8091", "status": status, "clusterMembership": membership }],
+            }),
+            buckets: json!([{ "name": "b", "basicStats": { "itemCount": 3, "memUsed": 1_048_576 } }]),
+            alerts: json!({ "firing": firing, "missingNodes": [] }),
+            objectives: json!({ "objectives": [{ "bucket": "b", "name": "n", "state": state }] }),
+        }
+    }
+
+    #[test]
+    fn the_worst_problem_says_how_the_cluster_is() {
+        use Health::{Healthy, Unhealthy, Warnings};
+        for (case, expected) in [
+            (seen("healthy", "active", None, true, "met"), Healthy),
+            (seen("warmup", "active", None, true, "met"), Warnings),
+            (seen("healthy", "inactiveAdded", None, false, "met"), Warnings),
+            (seen("unhealthy", "inactiveFailed", None, true, "met"), Warnings),
+            (seen("unhealthy", "active", None, true, "met"), Unhealthy),
+            (seen("healthy", "active", Some("warning"), true, "met"), Warnings),
+            (seen("healthy", "active", Some("critical"), true, "met"), Unhealthy),
+            (seen("healthy", "active", None, false, "met"), Warnings),
+            (seen("healthy", "active", None, true, "burning"), Warnings),
+            (seen("healthy", "active", None, true, "exhausted"), Warnings),
+        ] {
+            let found = problems(&case);
+            assert_eq!(health(&found), expected, "{found:?}");
+            assert_eq!(as_json(&case, &found)["health"], expected.word());
+        }
+    }
+
+    #[test]
+    fn one_screen_has_the_problems_first_and_the_worst_of_them_on_top() {
+        let case = seen("warmup", "active", Some("critical"), true, "met");
+        let screen = screen(&case, &problems(&case));
+        let lines: Vec<&str> = screen.lines().collect();
+        assert_eq!(lines[..3], ["cluster c: unhealthy", "  !! a: text", "   ! node h:8091 warms up"]);
+        assert!(lines.iter().any(|line| line.starts_with("b       3          1.0 MiB")), "{screen}");
+    }
+}

@@ -1,0 +1,263 @@
+//! Alerts: which there are, when they fire, and when they are cleared.
+//!
+//! A condition fires once it has held for `fires_after_secs`, and is cleared once it has not held for `clears_after_secs`. So a figure
+//! that swings around its threshold fires once. What is looked at is told by callers: this module has no clock.
+//!
+//! Invariants: an alert that fires is told once, and so is its end; what is kept is bounded by [`ALERTS_MAX`], however many
+//! conditions callers bring.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Most alerts of a node that are kept; the rest of the conditions is left out, those of later names first.
+pub const ALERTS_MAX: usize = 1_000;
+
+/// How much an alert matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Something is worse than it should be; clients do not see errors yet.
+    Warning,
+    /// Clients see errors, or a loss is near.
+    Critical,
+}
+
+impl Level {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// One kind of alert.
+#[derive(Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its name, for tools and for the entry in `docs/operating/alerts.md`.
+    pub name: &'static str,
+    /// How much it matters.
+    pub level: Level,
+    /// How long its condition has to hold.
+    pub fires_after_secs: u64,
+    /// How long its condition has to be over.
+    pub clears_after_secs: u64,
+    /// What it means, in one sentence.
+    pub means: &'static str,
+    /// What causes it.
+    pub cause: &'static str,
+    /// What to do about it.
+    pub act: &'static str,
+}
+
+macro_rules! alerts {
+    ($($id:ident $name:literal $level:ident $fires:literal $clears:literal: $means:literal, $cause:literal, $act:literal;)*) => {
+        $(
+            #[doc = $means]
+            pub static $id: About = About {
+                name: $name, level: Level::$level, fires_after_secs: $fires, clears_after_secs: $clears,
+                means: $means, cause: $cause, act: $act,
+            };
+        )*
+        /// Every kind.
+        pub static ALERTS: &[&About] = &[$(&$id),*];
+    };
+}
+
+alerts! {
+    MEMORY_CLOSE "memory_close_to_quota" Warning 0 10:
+        "A bucket is close to its quota on a node; streams that lag behind are read from disk.",
+        "Documents and the history that slow streams need take nearly all of the quota.",
+        "Raise the quota or add a node if this lasts; see which stream lags by `cbstats dcp`.";
+    WRITES_PACED "writes_paced" Warning 0 10:
+        "Writers of a bucket are slowed down on a node; none is refused.",
+        "The bucket has no room for what is not written yet: writes come faster than the disk takes them.",
+        "Look at what the disk does (`iostat`). Raise the quota, or add nodes: each takes its share of the writes.";
+    WRITES_REFUSED "writes_refused" Critical 0 10:
+        "Writes that need memory are refused with \"temporary failure\" on a node.",
+        "The bucket has reached its quota, and the disk does not take what would make room.",
+        "Delete documents, raise the quota, or add nodes. Nothing is lost, and no restart is needed.";
+    QUEUE_GROWS "disk_queue_grows" Warning 20 30:
+        "The queue of mutations that wait for the disk grows faster than it drains.",
+        "Writes come faster than the disk takes them, or the disk has become slower.",
+        "Compare `ep_diskqueue_fill` with `ep_diskqueue_drain`, and look at the disk. Writers are slowed down next.";
+    REPLICA_LAG "replica_lag_grows" Warning 20 30:
+        "Replicas on other nodes fall behind the active copies of a node.",
+        "The network or the other nodes do not take what is written here.",
+        "Look at the nodes that follow, and at the network. Durable writes wait longer, and a failover could lose more.";
+    WORKING_SET "working_set_does_not_fit" Warning 30 60:
+        "More than a tenth of a bucket's reads wait for the disk.",
+        "The documents that are read often do not fit in memory.",
+        "Raise the quota or add nodes. Residency (`vb_active_perc_mem_resident`) says how much fits.";
+    METADATA_SHARE "metadata_share" Warning 10 60:
+        "Keys and metadata take more than half of a bucket's quota.",
+        "There are many documents with small values.",
+        "Raise the quota, or switch the bucket to full eviction, which lets whole documents leave memory.";
+    DISK_LOW "disk_low" Critical 0 10:
+        "The disk of a node has less free space than is kept free; only deletions are accepted.",
+        "Documents, or files of others, have filled the disk.",
+        "Free space, delete documents, or add a disk or nodes.";
+    DISK_FILLS "disk_fills" Warning 60 3600:
+        "The disk of a node will be full within two weeks if it goes on as it does.",
+        "Stored data grow. The forecast is a robust line through the last two weeks.",
+        "Add nodes or disk in time. `settee plan` says how many.";
+    BURN_PAGE "budget_burns_fast" Critical 0 60:
+        "Operations miss an objective so often that its error budget is used many times too fast.",
+        "Requests are slower than the objective asks for, on this node.",
+        "See `settee slo show`, and where the time goes: `settee_phase_seconds`.";
+    BURN_TICKET "budget_burns" Warning 0 300:
+        "Operations miss an objective more often than its error budget allows in the long run.",
+        "Requests are slower than the objective asks for, on this node.",
+        "See `settee slo show`, and where the time goes: `settee_phase_seconds`.";
+    NODE_DOWN "node_down" Critical 0 5:
+        "A node is not heard of.",
+        "The node or its process has ended, or the network does not reach it.",
+        "See whether it runs. It is failed over by itself where that is on; `settee cluster failover --hard` does so by hand.";
+    FAILED_OVER "failed_over" Warning 0 5:
+        "A node was failed over and serves nothing.",
+        "Its cluster did not hear of it, or somebody has failed it over.",
+        "Ask another node. `settee cluster recover` brings the node back, `settee cluster remove` removes it.";
+    NO_TOUCH "lost_touch" Critical 0 5:
+        "A node has lost touch with its cluster and serves nothing.",
+        "No majority of nodes has heard the node for the length of the failover timeout.",
+        "Look at the network between the node and the others, and at whether a majority of nodes runs.";
+    METADATA_STUCK "metadata_stuck" Critical 0 5:
+        "A node cannot write or take part in what the cluster agrees on.",
+        "The text says why: mostly its disk.",
+        "Free space, or check the disk; then restart the node if its text says so.";
+    SYNC_FAILED "sync_failed" Critical 0 60:
+        "A shard of a bucket writes no more: a write or a sync has failed.",
+        "The disk has reported an input/output error.",
+        "Check the disk (`dmesg`, SMART), then restart the node; fail it over if the disk is bad.";
+    CERTIFICATE_ENDS "certificate_ends" Warning 0 60:
+        "The certificate that a node shows to clients ends within 30 days.",
+        "It was made for a limited time.",
+        "Bring another one: `couchbase-cli ssl-manage --set-node-certificate`, or `--regenerate-cert` for one of its own.";
+}
+
+/// A condition that holds now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holds {
+    /// Of which alert.
+    pub about: &'static About,
+    /// What it is about: a bucket, an objective, a node. Empty: the node itself.
+    pub subject: String,
+    /// What is to be told.
+    pub text: String,
+}
+
+impl Holds {
+    /// A condition that holds now.
+    #[must_use]
+    pub fn new(about: &'static About, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { about, subject: subject.into(), text: text.into() }
+    }
+}
+
+/// What has become of an alert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It fires from now on.
+    Fired(Firing),
+    /// It is over.
+    Cleared(Firing),
+}
+
+/// An alert that fires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Firing {
+    /// Which.
+    pub about: &'static About,
+    /// What it is about.
+    pub subject: String,
+    /// What is to be told: as it was when the condition held last.
+    pub text: String,
+    /// Since when, in seconds since 1970.
+    pub since_secs: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    firing: Firing,
+    /// Whether it has been told.
+    is_told: bool,
+    /// Since when the condition holds, or does not.
+    turned_secs: u64,
+    holds: bool,
+}
+
+/// The alerts of one node. See the module.
+#[derive(Debug, Default)]
+pub struct Board(BTreeMap<(&'static str, String), State>);
+
+impl Board {
+    /// Takes what holds now; says what has changed by that. `now_secs` may go back: nothing is told twice for that.
+    pub fn look(&mut self, now_secs: u64, holding: Vec<Holds>) -> Vec<Change> {
+        for state in self.0.values_mut() {
+            // A clock that was set back makes nothing wait longer than it has to.
+            state.turned_secs = state.turned_secs.min(now_secs);
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for Holds { about, subject, text } in holding {
+            let key = (about.name, subject.clone());
+            if !seen.insert(key.clone()) || (self.0.len() >= ALERTS_MAX && !self.0.contains_key(&key)) {
+                continue;
+            }
+            let new = || State {
+                firing: Firing { about, subject, text: String::new(), since_secs: now_secs },
+                is_told: false,
+                turned_secs: now_secs,
+                holds: true,
+            };
+            let state = self.0.entry(key).or_insert_with(new);
+            state.turn(true, now_secs);
+            state.firing.text = text;
+        }
+        let mut changes = Vec::new();
+        self.0.retain(|key, state| {
+            if !seen.contains(key) {
+                state.turn(false, now_secs);
+            }
+            state.settle(now_secs, &mut changes)
+        });
+        changes
+    }
+
+    /// What fires now, the gravest first.
+    #[must_use]
+    pub fn firing(&self) -> Vec<&Firing> {
+        let told = self.0.values().filter(|state| state.is_told);
+        let mut firing: Vec<_> = told.map(|state| &state.firing).collect();
+        firing.sort_by_key(|one| std::cmp::Reverse(one.about.level));
+        firing
+    }
+}
+
+impl State {
+    fn turn(&mut self, holds: bool, now_secs: u64) {
+        if self.holds != holds {
+            (self.holds, self.turned_secs) = (holds, now_secs);
+        }
+    }
+
+    /// Tells what is due; whether it is to be kept.
+    fn settle(&mut self, now_secs: u64, changes: &mut Vec<Change>) -> bool {
+        let lasted = now_secs.saturating_sub(self.turned_secs);
+        match (self.is_told, self.holds) {
+            (false, true) if lasted >= self.firing.about.fires_after_secs => {
+                (self.is_told, self.firing.since_secs) = (true, now_secs);
+                changes.push(Change::Fired(self.firing.clone()));
+                true
+            }
+            (false, holds) => holds,
+            (true, false) if lasted >= self.firing.about.clears_after_secs => {
+                changes.push(Change::Cleared(self.firing.clone()));
+                false
+            }
+            (true, _) => true,
+        }
+    }
+}
