@@ -23,11 +23,13 @@ pub struct Lease {
     until: AtomicU64,
     /// When the last report was sent that the leader has answered.
     heard: AtomicU64,
+    /// Reports from before then are of an earlier life of the group, and so is what they are answered with.
+    since: AtomicU64,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { until: AtomicU64::new(UNBOUNDED), heard: AtomicU64::new(0) }
+        Self { until: AtomicU64::new(UNBOUNDED), heard: AtomicU64::new(0), since: AtomicU64::new(0) }
     }
 }
 
@@ -68,8 +70,25 @@ impl Lease {
         }
     }
 
-    /// The leader has answered a report that was sent then.
-    pub fn heard(&self, sent_at: u64) {
+    /// The leader has answered a report that was sent then, and grants a lease for so long, if it does: from when the report was sent,
+    /// because the leader counts silence from when it came.
+    pub fn answered(&self, sent_at: u64, millis: Option<u64>) {
+        if sent_at < self.since.load(Ordering::Relaxed) {
+            return;
+        }
+        self.heard(sent_at);
+        millis.into_iter().for_each(|millis| self.extend(sent_at.saturating_add(millis)));
+    }
+
+    /// The group was formed anew, and this node is a member of the new one. No leader of it knows of a lease that was granted before, or
+    /// of one that is on its way: this node serves nothing until a report of its new life is answered.
+    pub fn begin_again(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+        self.heard.store(0, Ordering::Relaxed);
+        self.revoke();
+    }
+
+    fn heard(&self, sent_at: u64) {
         self.heard.fetch_max(sent_at, Ordering::Relaxed);
     }
 

@@ -84,11 +84,7 @@ impl Reporter {
         if taken.diverged.is_some() {
             lease.revoke();
         }
-        lease.heard(sent_at);
-        if let Some(millis) = taken.lease_millis.filter(|_| taken.diverged.is_none()) {
-            // From when the report was sent: the leader counts silence from when it came.
-            lease.extend(sent_at.saturating_add(millis));
-        }
+        lease.answered(sent_at, taken.lease_millis.filter(|_| taken.diverged.is_none()));
         taken.diverged
     }
 
@@ -170,6 +166,18 @@ mod tests {
         assert!(!lease.has_run_out(|| 2_002));
         reporter.answered(2, taken(Some(9_000)), &lease, 2_003);
         assert_eq!(lease.left_millis(2_000), Some(5_000), "nor does one that comes twice");
+    }
+
+    #[test]
+    fn an_answer_of_an_earlier_life_of_the_group_lets_nobody_serve() {
+        let (mut reporter, lease) = (Reporter::default(), leased());
+        assert_eq!(next(&mut reporter, 1_000), Some(1));
+        lease.begin_again(1_001);
+        reporter.answered(1, taken(Some(5_000)), &lease, 1_002);
+        assert!(lease.has_run_out(|| 1_002));
+        assert_eq!(next(&mut reporter, 1_300), Some(2));
+        reporter.answered(2, taken(Some(5_000)), &lease, 1_301);
+        assert_eq!(lease.left_millis(1_301), Some(4_999));
     }
 
     #[test]

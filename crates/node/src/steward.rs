@@ -4,6 +4,7 @@
 //! Invariants:
 //! - Before anything is done about metadata, the node serves by a lease where they ask for one. It stops doing so only after everything
 //!   was done that they ask for.
+//! - A lease that was granted in an earlier life of the group counts for nothing in a later one.
 //! - A node that has not caught up with what was agreed on does nothing: by what it knows it could serve, or drop, what is another's.
 
 use std::mem;
@@ -35,6 +36,8 @@ pub struct Steward {
     uuid: String,
     agent: Agent,
     has_looked: bool,
+    /// Which life of its group this node acts in ([`Metadata::rev_epoch`]).
+    life: i64,
 }
 
 impl Steward {
@@ -54,6 +57,10 @@ impl Steward {
         buckets: &impl Buckets,
         now: Now,
     ) -> Step {
+        let life = mem::replace(&mut self.life, metadata.rev_epoch);
+        if self.has_looked && life != self.life {
+            lease.begin_again(lease_now);
+        }
         if !caught_up {
             return Step::default();
         }
@@ -178,6 +185,28 @@ mod tests {
         // A node that is none of the cluster's has done nothing of what is asked for.
         look(&mut steward, "stranger", &metadata(false), &lease, 30);
         assert!(lease.has_run_out(|| 30));
+    }
+
+    /// The members of the new group do not know until when this node may serve by what the old one has said.
+    #[test]
+    fn a_lease_ends_with_the_life_of_the_group_that_granted_it() {
+        let (mut steward, lease) = (Steward::default(), Lease::default());
+        look(&mut steward, "n1", &metadata(true), &lease, 10);
+        lease.answered(10, Some(5_000));
+        look(&mut steward, "n1", &metadata(true), &lease, 20);
+        assert!(!lease.has_run_out(|| 20));
+        let anew = Metadata { rev_epoch: metadata(true).rev_epoch + 1, ..metadata(true) };
+        let _ = steward.look(("n1", false), &anew, (&lease, 30), &Nothing, NOW);
+        assert!(lease.has_run_out(|| 30), "before it knows what the new group has agreed on");
+        look(&mut steward, "n1", &anew, &lease, 40);
+        assert!(lease.has_run_out(|| 40));
+        lease.answered(40, Some(5_000));
+        look(&mut steward, "n1", &anew, &lease, 50);
+        assert!(!lease.has_run_out(|| 50));
+        // Where the new group needs none, the node serves once it acts by what was agreed on.
+        let without = Metadata { rev_epoch: anew.rev_epoch + 1, ..metadata(false) };
+        look(&mut steward, "n1", &without, &lease, 60);
+        assert_eq!(lease.left_millis(60), None);
     }
 
     #[test]
