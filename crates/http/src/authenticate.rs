@@ -102,17 +102,19 @@ impl Authenticator {
             let member = from.node.check(meta, self.gate.as_ref(), headers);
             return member.map(Some).ok_or_else(|| from.place.refused(reply::unauthorized()));
         }
-        if let Some(identity) = self.sessions.recall(meta, headers, Instant::now()) {
+        let rules = meta.client_cert_auth();
+        let must_show = rules.used == CertificateUse::Mandatory && from.shown.could;
+        // A session began with a password, perhaps on a port that asks for no certificate.
+        if !must_show && let Some(identity) = self.sessions.recall(meta, headers, Instant::now()) {
             return Ok(Some(identity));
         }
-        let rules = meta.client_cert_auth();
         if rules.used != CertificateUse::Disabled {
             // As in Couchbase, a certificate comes before a password.
             if let Some(identity) = from.shown.chain.as_ref().and_then(|chain| chain.user(meta)) {
                 self.note_login(&identity, peer);
                 return Ok(Some(identity));
             }
-            if rules.used == CertificateUse::Mandatory && from.shown.could {
+            if must_show {
                 return Err(reply::unauthorized());
             }
         }

@@ -28,6 +28,9 @@ mod support;
 const LOGIN: &str = "Administrator:password";
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}
+
 fn start(data_dir: &Path) -> Node {
     Node::start(support::options(
         data_dir,
@@ -126,6 +129,19 @@ fn rest(
 fn plain(node: &Node, method: &str, path: &str, body: &str) -> (u16, String) {
     let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, node.ports().mgmt))).unwrap();
     rest(stream, method, path, Some(LOGIN), body)
+}
+
+/// One request of the console: the whole answer. `cookie`: that of its session.
+fn console(mut stream: impl Read + Write, request: &str, cookie: &str, body: &str) -> String {
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nns-server-ui: yes\r\nCookie: {cookie}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
 }
 
 /// One request over the binary protocol: the status of its answer, and its value; none once the connection has ended.
@@ -356,6 +372,14 @@ fn where_certificates_are_mandatory_no_password_is_taken() {
         assert_eq!(rest(stream, "GET", "/pools/default", Some(LOGIN), "").0, 401);
     }
     assert_eq!(plain(&node, "GET", "/pools/default", "").0, 200, "ports without TLS ask for none");
+    let open = || TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, ports.mgmt))).unwrap();
+    let begun = console(open(), "POST /uilogin", "", "user=Administrator&password=password");
+    let cookie = begun.to_ascii_lowercase().split("set-cookie: ").nth(1).map(str::to_owned).unwrap();
+    let cookie = cookie.split(';').next().unwrap();
+    let shows = |stream: &mut dyn ReadWrite| console(stream, "GET /pools/default", cookie, "");
+    assert!(shows(&mut open()).starts_with("HTTP/1.1 200"), "{begun}");
+    let shown_under_tls = shows(&mut tls(ports.mgmt_tls, &shown, None));
+    assert!(shown_under_tls.starts_with("HTTP/1.1 401"), "a session is a password: {shown_under_tls}");
     use_certificates(&node, "disable");
     let mut stream = tls(ports.kv_tls, &shown, None);
     assert_eq!(status(&mut stream, &password()), Some(Status::Success));

@@ -2,12 +2,11 @@
 //! ([`super::audit_trail`]).
 //!
 //! Events come from workers and from REST through a bounded queue to one writer thread, so that nobody waits for
-//! the disk. When the queue is full events are counted as lost, and the next line written says how many. Failed logins and denials, of
-//! which strangers and users can cause any number, are counted before the queue ([`super::repeated`]) and never drive other events
+//! the disk. When the queue is full events are counted as lost, and the next line written says how many. Logins, failed ones and denials,
+//! of which strangers and users can cause any number, are counted before the queue ([`super::repeated`]) and never drive other events
 //! out. Of what their senders have made up a line has [`CLAIM_CHARS_MAX`] characters. The log has a line for each line of failed logins.
 
 use std::{
-    net::IpAddr,
     path::Path,
     sync::{
         Arc,
@@ -33,17 +32,18 @@ use crate::shared::{self, LoginEvent};
 const QUEUE_EVENTS_MAX: usize = 4096;
 /// How often the writer looks for counts that have to be told.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Failed logins of an address, and denials of a sender, that have a line of their own.
-const FAILURES_TOLD: u64 = 1;
-const DENIALS_TOLD: u64 = 16;
+/// What senders can cause any number of, and how many of one sender have a line of their own.
+const COUNTED: [(&str, u64); 4] =
+    [(LOGIN_FAILURE, 1), (ACCESS_DENIED, 16), (LOGIN_SUCCESS, 256), (LOGOUT, 256)];
+const LOGIN_FAILURE: &str = "login failure";
+const ACCESS_DENIED: &str = "access denied";
+const LOGIN_SUCCESS: &str = "login success";
+const LOGOUT: &str = "logout";
 /// Characters of a name or path that a sender without the right has made up.
 const CLAIM_CHARS_MAX: usize = 256;
 
-/// What is counted before the queue.
-struct Counted {
-    failures: Mutex<Repeated>,
-    denials: Mutex<Repeated>,
-}
+/// What is counted before the queue, in the order of [`COUNTED`].
+type Counted = Mutex<[Repeated; COUNTED.len()]>;
 
 /// Handle to the writer thread; dropping it writes what is queued and ends the thread.
 pub(crate) struct AuditLog {
@@ -72,23 +72,22 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             let now = Instant::now();
-            let failures = self.counted.failures.lock().due(now);
-            let denials = self.counted.denials.lock().due(now);
-            self.tell(failures, denials);
+            let due = self.counted.lock().each_mut().map(|repeated| repeated.due(now));
+            self.tell(due);
         }
-        let failures = self.counted.failures.lock().rest();
-        let denials = self.counted.denials.lock().rest();
-        self.tell(failures, denials);
+        let rest = self.counted.lock().each_mut().map(Repeated::rest);
+        self.tell(rest);
     }
 
-    fn tell(&mut self, failures: Vec<Summary>, denials: Vec<Summary>) {
-        for summary in failures {
-            let from = name_of(&summary.of);
-            tracing::warn!(%from, count = summary.count, "more logins failed; see audit.log for the first one");
-            self.tell_one("login failure", &summary);
-        }
-        for summary in denials {
-            self.tell_one("access denied", &summary);
+    fn tell(&mut self, counted: [Vec<Summary>; COUNTED.len()]) {
+        for ((name, _), summaries) in COUNTED.into_iter().zip(counted) {
+            for summary in summaries {
+                if name == LOGIN_FAILURE {
+                    let from = name_of(&summary.of);
+                    tracing::warn!(%from, count = summary.count, "more logins failed; see audit.log for the first one");
+                }
+                self.tell_one(name, &summary);
+            }
         }
     }
 
@@ -127,8 +126,7 @@ impl AuditLog {
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let trail = Trail::open(path)?;
         let (enabled, rotation) = (Arc::new(AtomicBool::new(true)), Arc::default());
-        let [failures, denials] = [FAILURES_TOLD, DENIALS_TOLD].map(|lines| Mutex::new(Repeated::new(lines)));
-        let counted = Arc::new(Counted { failures, denials });
+        let counted = Arc::new(Mutex::new(COUNTED.map(|(_, lines)| Repeated::new(lines))));
         let (queue, events) = sync_channel::<Value>(QUEUE_EVENTS_MAX);
         let writer = Writer {
             trail,
@@ -161,22 +159,20 @@ impl AuditLog {
         }
     }
 
-    /// Records a failed login, unless the address has failed a moment ago: then it is only counted.
-    pub(crate) fn record_failure(&self, from: Option<IpAddr>, event: Value) {
-        let note = |from| self.counted.failures.lock().note(Sender::Address(from), Instant::now());
-        let is_told = from.is_none_or(note);
-        if is_told {
+    /// Records an event of a kind that is counted, unless its sender has caused many a moment ago: then it is only counted.
+    fn record_counted(&self, by: Option<Sender>, event: Value) {
+        let at = COUNTED.iter().position(|(name, _)| event["name"] == *name);
+        let note = |by| {
+            let mut counted = self.counted.lock();
+            at.and_then(|at| counted.get_mut(at)).is_none_or(|repeated| repeated.note(by, Instant::now()))
+        };
+        if !by.is_none_or(note) {
+            return;
+        }
+        if event["name"] == LOGIN_FAILURE {
             tracing::info!(user = ?event["user"], peer = ?event["peer"], "login failed");
-            self.record(event);
         }
-    }
-
-    /// Records a denial, unless its sender has had many a moment ago: then it is only counted.
-    pub(crate) fn record_denial(&self, by: Option<Sender>, event: Value) {
-        let note = |by| self.counted.denials.lock().note(by, Instant::now());
-        if by.is_none_or(note) {
-            self.record(event);
-        }
+        self.record(event);
     }
 
     /// Records `event`, stamped with the wall clock, whether the trail is on or off: for the switch itself.
@@ -204,26 +200,31 @@ impl Drop for AuditLog {
 
 /// Writes down a login or flush over the data ports.
 pub(crate) fn record_data_plane(log: &AuditLog, event: &shared::AuditEvent) {
+    let line = of_data_plane(event);
     match event {
         shared::AuditEvent::LoginFailed(login) => {
-            log.record_failure(login.peer.map(|peer| peer.ip()), of_data_plane(event));
+            log.record_counted(login.peer.map(|peer| Sender::Address(peer.ip())), line);
         }
-        _ => log.record(of_data_plane(event)),
+        shared::AuditEvent::LoginSucceeded(login) => {
+            log.record_counted(Some(Sender::User(login.user.clone())), line);
+        }
+        shared::AuditEvent::BucketFlushed { .. } => log.record(line),
     }
 }
 
 /// Writes down an event of the REST API.
 pub(crate) fn record_rest(log: &AuditLog, event: &http::AuditEvent) {
     let line = of_rest(event);
+    let address = || event.peer.map(|peer| Sender::Address(peer.ip()));
+    let user = || Some(Sender::User(event.user.name.clone()));
     match (event.kind, event.subject.as_str()) {
         (AuditKind::SettingsChanged, "audit") => log.record_always(line),
-        (AuditKind::LoginFailure, _) => log.record_failure(event.peer.map(|peer| peer.ip()), line),
-        (AuditKind::AccessDenied, _) => {
-            let by = match event.user.domain {
-                Domain::Anonymous => event.peer.map(|peer| Sender::Address(peer.ip())),
-                _ => Some(Sender::User(event.user.name.clone())),
-            };
-            log.record_denial(by, line);
+        (AuditKind::LoginFailure, _) => log.record_counted(address(), line),
+        (AuditKind::AccessDenied, _) if event.user.domain == Domain::Anonymous => {
+            log.record_counted(address(), line);
+        }
+        (AuditKind::AccessDenied | AuditKind::LoginSuccess | AuditKind::Logout, _) => {
+            log.record_counted(user(), line);
         }
         _ => log.record(line),
     }
@@ -232,8 +233,8 @@ pub(crate) fn record_rest(log: &AuditLog, event: &http::AuditEvent) {
 /// A login or flush over the data ports as a line of the trail.
 fn of_data_plane(event: &shared::AuditEvent) -> Value {
     match event {
-        shared::AuditEvent::LoginSucceeded(login) => of_login("login success", login),
-        shared::AuditEvent::LoginFailed(login) => of_login("login failure", login),
+        shared::AuditEvent::LoginSucceeded(login) => of_login(LOGIN_SUCCESS, login),
+        shared::AuditEvent::LoginFailed(login) => of_login(LOGIN_FAILURE, login),
         shared::AuditEvent::BucketFlushed { bucket, user } => {
             json!({ "name": "bucket flushed", "user": user, "subject": bucket })
         }
@@ -250,10 +251,10 @@ fn of_login(name: &str, login: &LoginEvent) -> Value {
 /// An event of the REST API as a line of the trail.
 fn of_rest(event: &http::AuditEvent) -> Value {
     let name = match event.kind {
-        AuditKind::LoginSuccess => "login success",
-        AuditKind::LoginFailure => "login failure",
-        AuditKind::Logout => "logout",
-        AuditKind::AccessDenied => "access denied",
+        AuditKind::LoginSuccess => LOGIN_SUCCESS,
+        AuditKind::LoginFailure => LOGIN_FAILURE,
+        AuditKind::Logout => LOGOUT,
+        AuditKind::AccessDenied => ACCESS_DENIED,
         AuditKind::ClusterChanged => "cluster changed",
         AuditKind::NodeChanged => "node changed",
         AuditKind::BucketChanged => "bucket changed",
@@ -356,9 +357,38 @@ mod tests {
             lines.iter().filter(of_sender).map(repeated).sum::<u64>()
         };
         let at_address = denials("peer", "10.0.0.1:4000") + denials("peer", "10.0.0.1");
-        assert_eq!(at_address, 50_000 + DENIALS_TOLD, "each line of a user names the address");
+        let lines_of_user = COUNTED.iter().find(|(name, _)| *name == ACCESS_DENIED).unwrap().1;
+        assert_eq!(at_address, 50_000 + lines_of_user, "each line of a user names the address");
         assert_eq!(denials("user", "ann"), 50_000);
         assert!(text.len() < 64 << 10, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn a_user_who_logs_in_all_the_time_does_not_drive_other_events_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        for kind in [AuditKind::LoginSuccess, AuditKind::Logout] {
+            let session = http::AuditEvent {
+                kind,
+                user: Identity::unproved("ann", Domain::Local),
+                peer: Some("10.0.0.1:4000".parse().unwrap()),
+                subject: "rest".into(),
+                details: String::new(),
+            };
+            (0..50_000).for_each(|_| record_rest(&log, &session));
+        }
+        log.record(json!({ "name": "users changed" }));
+        drop(log);
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.iter().any(|line| line["name"] == "users changed"));
+        let repeated = |line: &Value| line["repeated"].as_u64().unwrap_or(1);
+        for name in [LOGIN_SUCCESS, LOGOUT] {
+            let told: Vec<u64> = lines.iter().filter(|line| line["name"] == name).map(repeated).collect();
+            assert_eq!(told.iter().sum::<u64>(), 50_000, "{name}");
+            assert!(told.len() < 300, "{name}: {} lines", told.len());
+        }
     }
 
     #[test]
