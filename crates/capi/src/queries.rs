@@ -28,6 +28,7 @@ use base::{BucketUuid, NodeId};
 use cluster::{BucketInfo, Metadata, auth::Identity};
 use http::{Connection, Gate, reply::Reply};
 use service::{Answers, Context};
+use tokio::task::spawn_blocking;
 use views::{
     design::{DesignDocument, is_development},
     index::{Definition, VbSet, wire::Question},
@@ -51,8 +52,6 @@ use crate::{
 
 /// Definitions that are kept.
 const DEFINITIONS_MAX: usize = 256;
-/// A development view is asked over one vBucket where the node has more documents for each vBucket of the bucket.
-const DOCUMENTS_OF_VBUCKET: u64 = 20;
 
 /// See the module.
 pub(crate) struct Queries {
@@ -142,8 +141,17 @@ impl Queries {
             },
             reducing,
         };
-        let gathered = asking.gather(wanted).await?;
-        let response = response(query, &definition, gathered);
+        let mut gathered = asking.gather(wanted).await?;
+        let mut query = query;
+        gathered.answers = match <[_; 1]>::try_from(gathered.answers) {
+            Ok([(name, NodeAnswer::Here(local))]) => {
+                let local = self.alone(local, &mut query, &definition).await?;
+                vec![(name, NodeAnswer::Here(local))]
+            }
+            Ok(other) => other.into(),
+            Err(several) => several,
+        };
+        let response = response(&query, &definition, gathered);
         let functions = self.reducers.of(definition);
         let pieces = Arc::clone(&self.desk.pieces);
         Ok(answer::with_text(
@@ -151,6 +159,25 @@ impl Queries {
             StatusCode::OK,
             streaming::body(response, functions, pieces, turn),
         ))
+    }
+
+    /// The only answer. It skips by itself, which it can do without looking at each row. An error before its first row is the answer.
+    async fn alone(
+        &self,
+        mut local: Box<Local>,
+        query: &mut Query,
+        definition: &Arc<Definition>,
+    ) -> Result<Box<Local>, Refusal> {
+        query.skip = local.skip(query.skip);
+        let mut functions = self.reducers.of(Arc::clone(definition));
+        let place = Arc::clone(&self.desk.pieces).acquire_owned().await;
+        let place = place.map_err(|error| answer::failed(error.to_string()))?;
+        let begun = spawn_blocking(move || {
+            let _until_it_has_begun = place;
+            local.begin(&mut functions).map(|()| local)
+        });
+        let begun = begun.await.unwrap_or_else(|error| Err(error.to_string()));
+        begun.map_err(answer::failed)
     }
 
     /// What a design document defines.
@@ -183,11 +210,7 @@ impl Queries {
             return all;
         }
         let Some(home) = self.desk.home(&info.uuid) else { return all };
-        let many = DOCUMENTS_OF_VBUCKET.saturating_mul(u64::from(info.vbuckets));
-        match served.iter().next() {
-            Some(first) if home.documents() > many => [first].into_iter().collect(),
-            _ => all,
-        }
+        plan::of_development(info, served, home.documents())
     }
 
     /// The same request on a node that serves some of the bucket.
@@ -236,13 +259,10 @@ fn no_view(info: &BucketInfo, request: &Request<'_>) -> Refusal {
     })
 }
 
-/// The merge of the answers. The only one skips by itself, which it can do without looking at each row.
-fn response(mut query: Query, definition: &Definition, mut gathered: Gathered) -> Response<NodeAnswer> {
-    if let [(_, NodeAnswer::Here(local))] = gathered.answers.as_mut_slice() {
-        query.skip = local.skip(query.skip);
-    }
+/// The merge of the answers.
+fn response(query: &Query, definition: &Definition, gathered: Gathered) -> Response<NodeAnswer> {
     let debug_info = query.debug.then(|| debug_info(definition, &gathered));
-    Response::new(&query, gathered.answers, debug_info)
+    Response::new(query, gathered.answers, debug_info)
 }
 
 /// Which vBuckets each node answers for.

@@ -82,6 +82,8 @@ impl Refused {
 /// The answer of this node.
 pub(crate) struct Local {
     answer: Option<index::Answer>,
+    /// Taken of the answer, and not given yet.
+    first: Option<(usize, index::Item)>,
     /// What is told behind the rows.
     incomplete: Option<String>,
     definition: Option<Arc<Definition>>,
@@ -100,11 +102,25 @@ impl Local {
         self.answer.as_mut().map_or(rows, |answer| answer.skip(rows))
     }
 
+    /// Takes the first item. Where that fails, the client can still be told so by the status.
+    pub(crate) fn begin(&mut self, functions: &mut dyn Functions) -> Result<(), String> {
+        match self.answer.as_mut().map_or(Ok(None), |answer| answer.next(functions)) {
+            Ok(first) => {
+                self.first = first;
+                Ok(())
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
     /// The next item.
     pub(crate) fn next(
         &mut self,
         functions: &mut dyn Functions,
     ) -> Result<Option<(usize, index::Item)>, String> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
         let next = self.answer.as_mut().map_or(Ok(None), |answer| answer.next(functions));
         match next {
             Ok(Some(item)) => Ok(Some(item)),
@@ -160,7 +176,8 @@ pub(crate) fn begin(
             "The index is still being built: {number} of its vBuckets have not been read to their end yet."
         )
     });
-    Ok(Local { answer, incomplete, definition, home: Arc::clone(home), signature: question.signature })
+    let home = Arc::clone(home);
+    Ok(Local { answer, first: None, incomplete, definition, home, signature: question.signature })
 }
 
 fn query(

@@ -6,6 +6,9 @@ use base::{NodeId, VbId};
 use cluster::BucketInfo;
 use views::index::VbSet;
 
+/// A development view is asked over one vBucket where a node has more documents for each vBucket of the bucket.
+const DOCUMENTS_OF_VBUCKET: u64 = 20;
+
 /// The nodes that are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -38,4 +41,14 @@ pub(crate) fn all(info: &BucketInfo) -> VbSet {
 pub(crate) fn served_by(info: &BucketInfo, node: NodeId) -> VbSet {
     let served = (0..info.vbuckets).zip(info.vbs.iter()).filter(|(_, plan)| plan.active() == Some(node));
     served.map(|(vb, _)| VbId(vb)).collect()
+}
+
+/// The vBuckets that a view under development is asked over by a node that serves these, with so many documents.
+pub(crate) fn of_development(info: &BucketInfo, served: &VbSet, documents: u64) -> VbSet {
+    match served.iter().next() {
+        Some(first) if documents > DOCUMENTS_OF_VBUCKET.saturating_mul(u64::from(info.vbuckets)) => {
+            [first].into_iter().collect()
+        }
+        _ => all(info),
+    }
 }

@@ -32,7 +32,7 @@ impl Answer {
     }
 
     /// Status and body.
-    fn told(&self) -> (u16, &str) {
+    pub(crate) fn told(&self) -> (u16, &str) {
         (self.status, &self.body)
     }
 }

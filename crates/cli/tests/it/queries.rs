@@ -131,6 +131,11 @@ fn what_is_wrong_with_a_query_is_told_in_the_words_of_couchbase() {
         let starts = format!("{{\"error\":\"{error}\",\"reason\":\"{reason}");
         assert!(refused.body.starts_with(&starts), "{path}: {}", refused.body);
     }
+    let broken = r#"{"views": {"v": {"map": "function (doc) { emit(1, 1) }", "reduce": "function () { throw 'no luck' }"}}}"#;
+    assert_eq!(put(&node, "/app/_design/e", broken).status, 201);
+    store(&mut client(&node), 1);
+    let failed = get(&node, "/app/_design/e/_view/v?stale=false");
+    assert_eq!(failed.told(), (500, "{\"error\":\"error\",\"reason\":\"no luck\"}\n"));
     let refused = ask(&node, "POST", ALL, "Content-Type: text/plain", "{}");
     assert_eq!(refused.status, 415, "{}", refused.body);
     let head = ask(&node, "HEAD", ALL, JSON, "");
@@ -193,8 +198,12 @@ fn answers_have_every_row_once_while_vbuckets_move_and_after_a_node_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let third = Node::start(dir.path(), &[]);
     let nodes: Vec<&Node> = cluster.nodes.iter().collect();
-    let (whole, partial) =
-        asked_meanwhile(&nodes, &documents, || drop(cluster.command(&["add", &third.rest(), "--rebalance"])));
+    cluster.command(&["add", &third.rest()]);
+    let elsewhere = get(&third, ALL);
+    let location = elsewhere.header("location").unwrap_or_default();
+    let mut places = nodes.iter().map(|node| format!("http://127.0.0.1:{}{ALL}", node.port("capi")));
+    assert!(elsewhere.status == 302 && places.any(|place| place == location), "{location}");
+    let (whole, partial) = asked_meanwhile(&nodes, &documents, || drop(cluster.command(&["rebalance"])));
     assert!(whole > 4 && partial * 10 <= whole, "{whole} answers were whole, {partial} were not");
     assert_eq!(count(&third), "null:300");
     cluster.nodes[1].kill();

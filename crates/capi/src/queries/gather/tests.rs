@@ -264,3 +264,14 @@ fn a_bucket_that_was_dropped_meanwhile_is_missing() {
     });
     assert_eq!(refused, Err(answer::not_found("missing")));
 }
+
+#[test]
+fn a_view_under_development_is_asked_over_one_vbucket_of_many_documents() {
+    let meta = metadata();
+    let info = meta.buckets.get("app").unwrap();
+    let served = plan::served_by(info, NodeId(1));
+    assert_eq!(served, [VbId(2)].into_iter().collect());
+    assert_eq!(plan::of_development(info, &served, 80), plan::all(info));
+    assert_eq!(plan::of_development(info, &served, 81), served);
+    assert_eq!(plan::of_development(info, &VbSet::default(), 81), plan::all(info));
+}
