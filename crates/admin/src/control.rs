@@ -276,6 +276,9 @@ pub struct NodeMemory {
     pub forwarding: u64,
     /// The log of the metadata, and messages about it.
     pub consensus: u64,
+    /// What services hold: indexes of views.
+    #[serde(default)]
+    pub services: u64,
     /// What the allocator has been given back and keeps.
     #[serde(default)]
     pub allocator: u64,
@@ -289,7 +292,7 @@ pub struct NodeMemory {
 impl NodeMemory {
     /// All of them, with the words for statistics.
     #[must_use]
-    pub fn pools(&self) -> [(&'static str, u64); 9] {
+    pub fn pools(&self) -> [(&'static str, u64); 10] {
         [
             ("buckets", self.buckets),
             ("arena_holes", self.arena_holes),
@@ -297,6 +300,7 @@ impl NodeMemory {
             ("connections", self.connections),
             ("forwarding", self.forwarding),
             ("consensus", self.consensus),
+            ("services", self.services),
             ("allocator", self.allocator),
             ("code", self.code),
             ("other", self.other),

@@ -245,6 +245,7 @@ impl Inner {
             }
             let metadata = self.context.gate.metadata();
             self.memory.set_limit(setup::memory_max(&metadata));
+            (self.context.holds)(self.memory.used());
             self.reap();
             for (uuid, info) in metadata.buckets.values().map(|info| (&info.uuid, info)) {
                 self.follow(uuid, info);

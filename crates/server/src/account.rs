@@ -33,10 +33,12 @@ pub(crate) enum NodePool {
     Forwarding,
     /// The log of the metadata, and messages about it.
     Consensus,
+    /// What services hold.
+    Services,
 }
 
 /// How many pools there are.
-const POOLS: usize = NodePool::Consensus as usize + 1;
+const POOLS: usize = NodePool::Services as usize + 1;
 
 /// See the module. Counters are statistics: relaxed, they order nothing.
 #[derive(Debug, Default)]
@@ -112,6 +114,7 @@ pub(crate) fn node_memory(shared: &Shared) -> NodeMemory {
         connections: shared.account.of(NodePool::Connections).saturating_sub(waiting),
         forwarding: shared.account.of(NodePool::Forwarding),
         consensus: shared.account.of(NodePool::Consensus),
+        services: shared.account.of(NodePool::Services),
         allocator: process.allocator_free,
         code: process.resident.of_files,
         other: 0,

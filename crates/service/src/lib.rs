@@ -109,6 +109,8 @@ pub struct Context {
     pub alarms: Arc<Alarms>,
     /// Where it may keep files.
     pub place: Place,
+    /// Takes note of how many bytes the service holds in memory now, for the node's statistics.
+    pub holds: Arc<dyn Fn(usize) + Send + Sync>,
     /// The clock that buckets are driven with.
     pub clock: Arc<dyn Fn() -> Now + Send + Sync>,
     /// Inflates values of documents.

@@ -6,7 +6,7 @@ use client::{Client, Rest};
 use serde_json::Value;
 
 use crate::{
-    cluster::eventually,
+    cluster::{Cluster, VBUCKETS, eventually},
     design_documents::{get, put},
     login,
     node::{Node, PASSWORD, USERNAME},
@@ -69,4 +69,24 @@ fn an_index_follows_documents_through_a_kill_and_goes_with_its_bucket() {
     let rest = Rest::new(node.rest(), Some((USERNAME, PASSWORD)));
     assert_eq!(rest.request("DELETE", "/pools/default/buckets/app", &[]).unwrap().code, 200);
     eventually("its indexes are gone", || (!folder.exists()).then_some(()));
+}
+
+#[test]
+fn after_a_rebalance_each_node_has_indexed_its_own() {
+    let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let nodes =
+        vec![Node::start(dirs[0].path(), &["--init-username", USERNAME]), Node::start(dirs[1].path(), &[])];
+    let cluster = Cluster { nodes, dirs };
+    let bucket = [("name", "app"), ("ramQuotaMB", "100"), ("replicaNumber", "0"), ("numVBuckets", VBUCKETS)];
+    cluster.rest().post("/pools/default/buckets", &bucket).unwrap();
+    assert_eq!(put(&cluster.nodes[0], "/app/_design/x", IDS).status, 201);
+    eventually("the bucket is open", || cluster.try_client().ok());
+    write(&cluster.nodes[0], "a", 300);
+    assert_eq!(rows_of_all(&cluster.nodes[0], "x"), 300);
+    cluster.command(&["add", &cluster.nodes[1].rest(), "--rebalance"]);
+    let rows = eventually("each node has its own", || {
+        let rows: Vec<u64> = cluster.nodes.iter().map(|node| rows_of_all(node, "x")).collect();
+        (rows.iter().sum::<u64>() == 300).then_some(rows)
+    });
+    assert!(rows.iter().all(|rows| *rows > 50), "{rows:?}");
 }

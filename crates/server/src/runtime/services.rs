@@ -285,6 +285,7 @@ mod tests {
                     dir: "/nowhere".into(),
                     room_min: Arc::new(|| 0),
                 },
+                holds: Arc::new(|_| {}),
                 clock: Arc::new(Now::default),
                 inflate: |_, _| false,
                 runtime: handle,

@@ -8,6 +8,7 @@ use cluster::{
     Metadata,
     consensus::{Consensus, LogError},
 };
+use parking_lot::Mutex;
 use service::Service;
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -333,6 +334,10 @@ impl Background<'_> {
             nodes: questions.of(service),
             alarms: Arc::clone(buckets.alarms()),
             place: buckets.place_of(service),
+            holds: {
+                let held = Mutex::new(Accounted::new(&shared.account, NodePool::Services, 0));
+                Arc::new(move |bytes| held.lock().set(bytes))
+            },
             clock: {
                 let shared = Arc::clone(shared);
                 Arc::new(move || shared.now())

@@ -93,6 +93,7 @@ pub(crate) static NODE_POOLS: &[Row<NodeMemory>] = &[
     pool!(connections, "Connections: half-read requests, and answers that nobody has taken."),
     pool!(forwarding, "Requests on their way to other nodes."),
     pool!(consensus, "The log of the metadata, and messages about it."),
+    pool!(services, "What services hold: indexes of views."),
     pool!(allocator, "Memory that the allocator was given back and keeps."),
     pool!(code, "Pages of mapped files: the program itself."),
     pool!(other, "The rest of what is resident."),
