@@ -25,7 +25,9 @@ class Browser:
         # The sandbox of the browser cannot be set up by root.
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         self._chromium = self._playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        self.context = self._chromium.new_context(viewport={"width": 1280, "height": 900})
+        # A colour on its way to another one would be judged by chance.
+        still = {"reduced_motion": "reduce"}
+        self.context = self._chromium.new_context(viewport={"width": 1280, "height": 900}, **still)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)

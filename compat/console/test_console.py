@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 import unittest
 
 from browser import Browser
@@ -9,6 +10,7 @@ from playwright.sync_api import expect
 from settee.node import PASSWORD, USERNAME, Node, binary, scratch
 
 ADDRESS = os.environ["SETTEE_ADDRESS"]
+OTHER = "127.0.31.51"
 BUCKET = "songs"
 
 
@@ -107,6 +109,90 @@ class Console(unittest.TestCase):
                 expect(figure.get_by_role("table")).to_contain_text("400")
             finally:
                 loading.terminate()
+
+    def test_05_a_document_is_written_and_changed(self):
+        self.page.get_by_role("link", name="Documents", exact=True).click()
+        self.press("New document")
+        self.field("Key").fill("album/1")
+        value = self.field("Value, as JSON")
+        value.fill('{"title": "Blue",')
+        expect(self.page.get_by_text("This is not JSON")).to_be_visible()
+        expect(self.page.get_by_role("button", name="Save")).to_be_disabled()
+        self.assertEqual(self.browser.barriers(), [])
+        value.fill('{"title": "Blue"}')
+        self.press("Save")
+        path = f"/pools/default/buckets/{BUCKET}/docs/album%2F1"
+        expect(self.page.get_by_text("album/1 is saved.")).to_be_visible()
+        self.assertEqual(self.node.rest.get(path).json["json"], '{"title": "Blue"}')
+
+        self.field("Keys that begin with").fill("album/")
+        self.press("Show")
+        self.page.get_by_role("button", name="album/1", exact=True).click()
+        expect(value).to_have_value('{\n  "title": "Blue"\n}')
+        # Somebody else is faster.
+        self.node.rest.ok("POST", path, {"value": '{"title": "Hejira"}'})
+        value.fill('{"title": "Court and Spark"}')
+        self.browser.expected.append("/docs/album%2F1")
+        self.press("Save")
+        expect(self.page.get_by_role("alert")).to_contain_text("has changed")
+        self.press("Cancel")
+        self.page.get_by_role("button", name="album/1", exact=True).click()
+        expect(value).to_have_value('{\n  "title": "Hejira"\n}')
+        value.fill('{"title": "Court and Spark"}')
+        self.press("Save")
+        expect(self.page.get_by_text("album/1 is saved.").last).to_be_visible()
+        self.assertEqual(self.node.rest.get(path).json["json"], '{"title": "Court and Spark"}')
+        self.assertEqual(self.browser.barriers(), [])
+
+    def test_06_a_server_is_added_and_gets_its_share(self):
+        other = Node(OTHER, scratch("console-other"))
+        other.start()
+        self.addClassCleanup(other.stop)
+        self.page.get_by_role("link", name="Servers", exact=True).click()
+        self.assertEqual(self.browser.barriers(), [])
+        self.press("Add a server")
+        self.field("Its address").fill(OTHER)
+        self.field("Its administrator’s password").fill("any")
+        self.press("Add it")
+        expect(self.page.get_by_text("added, waits for a rebalance").first).to_be_visible()
+        self.press("Rebalance")
+        expect(self.page.get_by_text("The rebalance has begun.")).to_be_visible()
+        deadline = time.monotonic() + 60
+        while not self.node.rest.get("/pools/default").json["balanced"]:
+            self.assertLess(time.monotonic(), deadline, "the rebalance is not over")
+            self.page.wait_for_timeout(200)
+        expect(self.page.get_by_text("healthy", exact=True)).to_have_count(2)
+        expect(self.page.get_by_text("Data is not where it should be yet")).to_have_count(0)
+        expect(self.page.get_by_role("button", name="Rebalance", exact=True)).to_be_enabled()
+        self.assertEqual(self.browser.barriers(), [])
+        # Documents of both nodes, by each of them.
+        for number in range(8):
+            self.node.rest.ok("POST", f"/pools/default/buckets/{BUCKET}/docs/n{number}", {"value": "1"})
+        rest = self.node.rest.__class__(OTHER, other.ports["mgmt"], USERNAME, PASSWORD)
+        rows = rest.get(f'/pools/default/buckets/{BUCKET}/docs?startkey=%22n%22&endkey=%22o%22').json["rows"]
+        self.assertEqual(rows, [{"id": f"n{number}"} for number in range(8)])
+        for number in range(8):
+            self.assertEqual(rest.get(f"/pools/default/buckets/{BUCKET}/docs/n{number}").json["json"], "1")
+
+    def test_07_every_other_page_can_be_used_by_everybody(self):
+        for title in ("Collections", "Users", "Settings", "Logs"):
+            self.page.get_by_role("link", name=title, exact=True).click()
+            self.heading(title)
+            expect(self.page.get_by_text("Loading…")).to_have_count(0)
+            self.assertEqual(self.browser.barriers(), [], title)
+        self.page.get_by_role("link", name="Settings", exact=True).click()
+        self.field("Name of the cluster").fill("renamed")
+        self.page.get_by_role("button", name="Save", exact=True).first.click()
+        expect(self.page.get_by_text("Saved.")).to_be_visible()
+        self.assertEqual(self.node.rest.get("/pools/default").json["clusterName"], "renamed")
+        self.page.get_by_role("link", name="Users", exact=True).click()
+        self.press("New user")
+        self.field("User name").fill("ann")
+        self.field("Password").fill("secret-1")
+        self.page.get_by_role("textbox", name="Roles").fill(f"data_reader[{BUCKET}]")
+        self.press("Save")
+        expect(self.page.get_by_role("cell", name=f"data_reader[{BUCKET}]")).to_be_visible()
+        self.assertEqual(self.browser.barriers(), [])
 
     def test_90_what_is_destroyed_is_named_first(self):
         self.browser.go("buckets", BUCKET)

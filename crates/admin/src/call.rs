@@ -23,7 +23,7 @@ use crate::{
     api::Api,
     cluster_status::ClusterStatus,
     figures::ClusterFigures,
-    rights::{Lack, On, Sender},
+    rights::{Lack, Named, On, Sender},
     routes::table::Route,
 };
 
@@ -55,8 +55,9 @@ impl Rights for AskedRoute<'_> {
 
     fn lacks(&self, meta: &Metadata, user: &Identity) -> Option<Lack> {
         let route = self.route?;
-        let (bucket, scope) = (route.parameter("{bucket}", self.path), route.parameter("{scope}", self.path));
-        Sender { meta, user }.lacks(route.needs, bucket, scope)
+        let of = |name| route.parameter(name, self.path);
+        let (bucket, scope, collection) = (of("{bucket}"), of("{scope}"), of("{collection}"));
+        Sender { meta, user }.lacks(route.needs, Named { bucket, scope, collection })
     }
 
     fn refuse(&self, user: &Identity, lack: Lack) -> Refusal {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     certificates::Certificates,
     cluster_status::ClusterStatus,
+    documents::{DocumentAnswer, DocumentQuestion},
     objectives::Counted,
     routes::FiringAlert,
     statistics::{Reading, Samples, Statistic, Zoom},
@@ -54,6 +55,11 @@ pub trait NodeControl: Gate {
     ) -> BoxFuture<'a, Result<Box<dyn AnswerParts>, String>> {
         let _ = (question, from);
         Box::pin(std::future::ready(Err(format!("no service {service} runs here"))))
+    }
+    /// Does something with documents whose active copies are on this node.
+    fn documents(&self, question: DocumentQuestion) -> BoxFuture<'_, Result<DocumentAnswer, ClusterError>> {
+        let _ = question;
+        Box::pin(std::future::ready(Err(ClusterError::NotSupported("this node shows no documents".into()))))
     }
     /// What a node that was made a member has to know to join.
     fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError>;

@@ -11,7 +11,7 @@ use cluster::{
 };
 
 use crate::{
-    rights::Sender,
+    rights::{Named, Sender},
     routes::table::{ROUTES, Route},
 };
 
@@ -116,7 +116,7 @@ fn there(route: &Route) -> There {
                 (Some(rest), _) if STATISTICS.contains(&rest) => Permission("bucket.stats!read"),
                 (Some("controller/doFlush"), _) => Permission("bucket!flush"),
                 (Some(rest), _) if rest.starts_with("controller/") => Permission("bucket!compact"),
-                (Some(rest), _) if rest.starts_with("scopes/{scope}") => {
+                (Some(rest), _) if rest.starts_with("scopes/{scope}") && !rest.contains("/docs") => {
                     Permission("scope.collections!write")
                 }
                 (None, "settings") if path.starts_with("settings/rbac/") => Permission("admin.security!read"),
@@ -208,7 +208,8 @@ fn sender() -> Identity {
 }
 
 fn is_served(state: &Metadata, route: &Route) -> bool {
-    Sender { meta: state, user: &sender() }.lacks(route.needs, Some("b"), Some("s")).is_none()
+    let named = Named { bucket: Some("b"), scope: Some("s"), collection: Some("c") };
+    Sender { meta: state, user: &sender() }.lacks(route.needs, named).is_none()
 }
 
 /// Permission and target, with the roles that hold it there.

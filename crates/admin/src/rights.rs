@@ -27,6 +27,14 @@ pub(crate) enum Lack {
     Membership,
 }
 
+/// What the path of a request names, as far as rights go by it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Named<'a> {
+    pub(crate) bucket: Option<&'a str>,
+    pub(crate) scope: Option<&'a str>,
+    pub(crate) collection: Option<&'a str>,
+}
+
 /// What a right is missing on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
@@ -65,8 +73,9 @@ impl Sender<'_> {
         Privilege::ALL.iter().all(|privilege| self.holds(*privilege, None))
     }
 
-    /// What is missing for a request to `bucket` and `scope`, where it names them; `None` if nothing is.
-    pub(crate) fn lacks(self, needs: Needs, bucket: Option<&str>, scope: Option<&str>) -> Option<Lack> {
+    /// What is missing for a request, by what its path names; `None` if nothing is.
+    pub(crate) fn lacks(self, needs: Needs, named: Named<'_>) -> Option<Lack> {
+        let Named { bucket, scope, .. } = named;
         let on_cluster =
             |privilege| (!self.holds(privilege, None)).then_some(Lack::Right(privilege, On::Cluster));
         let in_bucket = |privilege, holds: bool| (!holds).then_some(Lack::Right(privilege, On::Bucket));
@@ -87,6 +96,10 @@ impl Sender<'_> {
                 privilege,
                 bucket.is_some_and(|bucket| self.holds_in_scope(privilege, bucket, scope)),
             ),
+            Needs::Documents(privilege) => in_bucket(
+                privilege,
+                bucket.is_some_and(|bucket| self.holds_over_documents(privilege, bucket, named)),
+            ),
             Needs::AnyBucket(privilege) => {
                 let mut buckets = self.meta.buckets.keys();
                 let any = buckets.any(|bucket| self.holds(privilege, Some(bucket)));
@@ -105,6 +118,17 @@ impl Sender<'_> {
         }
         let is_admitted = auth::is_current(self.meta, self.user) || admitted();
         (!is_admitted).then_some(Lack::Membership)
+    }
+
+    fn holds_over_documents(self, privilege: Privilege, bucket: &str, named: Named<'_>) -> bool {
+        let names = (named.scope.unwrap_or("_default"), named.collection.unwrap_or("_default"));
+        let held = self.privileges(Some(bucket));
+        let scope = self.meta.buckets.get(bucket).and_then(|info| info.manifest.scope(names.0));
+        let collection = scope.and_then(|scope| scope.collections.iter().find(|known| known.name == names.1));
+        match scope.zip(collection) {
+            Some((scope, collection)) => !self.is_legacy() && held.has_in(scope.id, collection.id, privilege),
+            None => !self.is_legacy() && held.has(privilege),
+        }
     }
 
     fn holds_in_scope(self, privilege: Privilege, bucket: &str, scope: Option<&str>) -> bool {
@@ -140,7 +164,7 @@ mod tests {
         let mut meta = Metadata { nodes: vec![node], ..Metadata::new("c".into(), 256) };
         let lacks = |meta: &Metadata, user: &Identity| {
             [Needs::Member, Needs::Listed, Needs::Node]
-                .map(|needs| Sender { meta, user }.lacks(needs, None, None))
+                .map(|needs| Sender { meta, user }.lacks(needs, Named::default()))
         };
         let membership = Some(Lack::Membership);
         assert_eq!(lacks(&meta, &user), [None; 3]);

@@ -44,6 +44,10 @@ pub enum AuditKind {
     UsersChanged,
     /// Somebody's password changed.
     PasswordChanged,
+    /// Somebody has read a document over REST.
+    DocumentRead,
+    /// Somebody has written or deleted a document over REST.
+    DocumentChanged,
     /// A setting changed.
     SettingsChanged,
 }

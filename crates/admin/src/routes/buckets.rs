@@ -8,7 +8,7 @@ use cluster::{
 };
 use serde_json::{Value, json};
 
-use super::{bucket_view, collections, design_documents, nodes, stats, unsupported};
+use super::{bucket_view, collections, design_documents, documents, nodes, stats, unsupported};
 use http::{
     AuditKind,
     reply::{self, Outcome, Refusal, json_ok},
@@ -37,6 +37,12 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         ("GET", [name, "stats", stat]) => stats::one_by_node(call, name, stat).await,
         ("GET", [name, "statsDirectory"]) => stats::directory(call, name),
         ("GET", [name, "ddocs"]) => design_documents::list(call, name),
+        (_, [name, "docs", rest @ ..]) => {
+            documents::dispatch(call, name, ("_default", "_default"), rest.first().copied()).await
+        }
+        (_, [name, "scopes", scope, "collections", collection, "docs", rest @ ..]) => {
+            documents::dispatch(call, name, (scope, collection), rest.first().copied()).await
+        }
         (_, [name, "scopes", rest @ ..]) => collections::dispatch(call, name, rest).await,
         _ => unsupported::path(call, path),
     }

@@ -11,6 +11,7 @@ mod collections;
 pub(crate) mod console;
 mod design_documents;
 mod discovery;
+mod documents;
 mod failover;
 mod groups;
 pub(crate) mod health;
@@ -135,6 +136,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "samples" => return stats::show(call),
         "objectives" => return objectives::show(call),
         "alerts" => return alerts::show(call),
+        "documents" => return documents::answer(call).await,
         _ => {}
     }
     let from = auth::number_of(&call.meta, &call.user);

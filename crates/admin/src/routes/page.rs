@@ -48,6 +48,7 @@ fn words(needs: Needs) -> String {
         Needs::Bucket(privilege) => bucket(privilege),
         Needs::Within(privilege) => format!("{} in some collection", bucket(privilege)),
         Needs::Scope(privilege) => format!("{} in the scope", bucket(privilege)),
+        Needs::Documents(privilege) => format!("{} in the collection", bucket(privilege)),
         Needs::AnyBucket(privilege) => {
             format!("{} in some bucket, or {}", bucket(privilege), cluster(Privilege::ClusterRead))
         }

@@ -25,6 +25,8 @@ pub(crate) enum Needs {
     Within(P),
     /// A right in `{scope}` of `{bucket}`, or in the bucket if there is no such scope.
     Scope(P),
+    /// A right over documents in `{collection}` of `{scope}`; in the default collection where the path names none.
+    Documents(P),
     /// A right in a bucket, whichever, or that of seeing the cluster. The answer shows those buckets.
     AnyBucket(P),
     /// Being another node of the cluster that counts: it was neither removed nor failed over.
@@ -284,6 +286,31 @@ pub(crate) const ROUTES: &[Route] = &[
     get("settee/slo/{bucket}/{name}", SEES_BUCKET, "An objective, and how it is kept."),
     put("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite), "Sets an objective of a bucket."),
     delete("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite), "Removes an objective of a bucket."),
+    // Documents.
+    get("pools/default/buckets/{bucket}/docs", Needs::Documents(P::Read), "Keys of documents."),
+    get("pools/default/buckets/{bucket}/docs/{key}", Needs::Documents(P::Read), "A document."),
+    post("pools/default/buckets/{bucket}/docs/{key}", Needs::Documents(P::Upsert), "Writes a document."),
+    delete("pools/default/buckets/{bucket}/docs/{key}", Needs::Documents(P::Delete), "Deletes a document."),
+    get(
+        "pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs",
+        Needs::Documents(P::Read),
+        "Keys of documents of a collection.",
+    ),
+    get(
+        "pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs/{key}",
+        Needs::Documents(P::Read),
+        "A document of a collection.",
+    ),
+    post(
+        "pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs/{key}",
+        Needs::Documents(P::Upsert),
+        "Writes a document of a collection.",
+    ),
+    delete(
+        "pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}/docs/{key}",
+        Needs::Documents(P::Delete),
+        "Deletes a document of a collection.",
+    ),
     // Nodes.
     get("nodes/self/xdcrSSLPorts", Needs::Nothing, "The ports of this node under TLS.").figures(),
     get("nodes/{node}", SEES, "A node: versions, folders, memory, quotas.").figures(),

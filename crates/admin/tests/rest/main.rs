@@ -9,6 +9,7 @@ mod cluster;
 mod conformance;
 mod connections;
 mod console;
+mod documents;
 mod health;
 mod http;
 mod node;

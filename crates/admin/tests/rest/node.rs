@@ -1,8 +1,9 @@
 //! A node that is nothing but metadata, the real REST API in front of it, and a plain HTTP client.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed},
     sync::{Arc, Mutex},
 };
 
@@ -15,6 +16,7 @@ use cluster::{
 use settee_admin::{
     Api, BucketStatsView, Callee, Certificates, ClusterStatus, FiringAlert, InboxFile, JoinOffer, NodeCall,
     NodeControl, Obstacle, Regenerate, SystemStats,
+    documents::{Document, DocumentAct, DocumentAnswer, DocumentQuestion, DocumentRefusal, Octets, Version},
     statistics::{Across, Kind, Metric, Reading, Samples, Statistic, Unit, Zoom},
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
@@ -67,6 +69,9 @@ pub(crate) struct FakeNode {
     /// What keeps it from serving.
     pub(crate) obstacles: Mutex<Vec<Obstacle>>,
     pub(crate) certificates: Arc<FakeCertificates>,
+    /// Its documents by collection and key, and how often it says first that a copy is not here.
+    pub(crate) documents: Mutex<BTreeMap<(u32, Vec<u8>), Document>>,
+    pub(crate) elsewhere: AtomicUsize,
 }
 
 /// What is in its inbox, and what became of it.
@@ -123,6 +128,8 @@ impl FakeNode {
             is_behind: AtomicBool::new(false),
             obstacles: Mutex::default(),
             certificates: Arc::default(),
+            documents: Mutex::default(),
+            elsewhere: AtomicUsize::new(0),
         }
     }
 
@@ -164,6 +171,54 @@ impl FakeNode {
     }
 }
 
+impl FakeNode {
+    /// What a server does with documents, without vBuckets.
+    fn do_with_documents(&self, question: DocumentQuestion) -> DocumentAnswer {
+        let mut documents = self.documents.lock().unwrap();
+        let place = |key: Octets| (question.collection, key.0);
+        let missing = DocumentAnswer::Refused(DocumentRefusal::Missing);
+        match question.act {
+            DocumentAct::Read(key) => {
+                documents.get(&place(key)).cloned().map_or(missing, DocumentAnswer::Document)
+            }
+            DocumentAct::Write { key, value, flags, expiry, over } => {
+                let key = place(key);
+                let old = documents.get(&key).cloned();
+                let fits = match over {
+                    None => true,
+                    Some(Version::None) => old.is_none(),
+                    Some(Version::Cas(cas)) => old.as_ref().is_some_and(|old| old.cas == cas),
+                };
+                if !fits {
+                    return DocumentAnswer::Refused(DocumentRefusal::OtherVersion);
+                }
+                let rev = old.as_ref().map_or(0, |old| old.rev) + 1;
+                let is_json = serde_json::from_slice::<serde_json::Value>(&value.0).is_ok();
+                let expiry = expiry.or(old.map(|old| old.expiry)).unwrap_or(0);
+                let cas = 1000 + rev;
+                documents.insert(key, Document { value, is_json, cas, rev, flags, expiry });
+                DocumentAnswer::Done(cas)
+            }
+            DocumentAct::Remove { key, .. } => {
+                documents.remove(&place(key)).map_or(missing, |_| DocumentAnswer::Done(1))
+            }
+            DocumentAct::List(range) => {
+                let keys = documents.keys().filter(|(collection, _)| *collection == question.collection);
+                let within = |key: &&Vec<u8>| {
+                    **key >= range.from.0
+                        && range
+                            .to
+                            .as_ref()
+                            .is_none_or(|(to, included)| **key < to.0 || (*included && **key == to.0))
+                };
+                DocumentAnswer::Keys(
+                    keys.map(|(_, key)| key).filter(within).take(range.limit).cloned().map(Octets).collect(),
+                )
+            }
+        }
+    }
+}
+
 impl Gate for FakeNode {
     fn metadata(&self) -> Arc<Metadata> {
         Arc::clone(&self.meta.lock().unwrap())
@@ -193,6 +248,11 @@ impl NodeControl for FakeNode {
     }
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::new(self.status.lock().unwrap().clone())
+    }
+    fn documents(&self, question: DocumentQuestion) -> BoxFuture<'_, Result<DocumentAnswer, ClusterError>> {
+        let is_here = self.elsewhere.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err();
+        let refused = DocumentAnswer::Refused(DocumentRefusal::NotHere);
+        Box::pin(async move { Ok(if is_here { self.do_with_documents(question) } else { refused }) })
     }
     fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {
         let meta = self.metadata();

@@ -17,12 +17,13 @@ async function everyBucket(buckets, zoom) {
 }
 
 async function look() {
-  const [pool, buckets, logs] = await Promise.all([
+  const [pool, buckets, logs, slo] = await Promise.all([
     ask('/pools/default'),
     ask('/pools/default/buckets?skipMap=true'),
     ask('/logs').catch(() => ({ list: [] })),
+    ask('/settee/slo').catch(() => ({ objectives: [] })),
   ]);
-  return { pool, buckets, logs: logs.list, samples: await everyBucket(buckets, 'minute') };
+  return { pool, buckets, logs: logs.list, objectives: slo.objectives, samples: await everyBucket(buckets, 'minute') };
 }
 
 /** What the figures of the last hour say, which change slowly. */
@@ -52,7 +53,21 @@ function Healthy({ found }) {
 
 const rate = (samples, name) => last(samples?.[name]) ?? 0;
 
-function Slow({ buckets, samples }) {
+/** Objectives of latency, and how they are kept. */
+function Objectives({ objectives }) {
+  const state = { met: 'good', burning: 'warn', exhausted: 'bad' };
+  const columns = [
+    { title: 'Objective', value: (row) => `${row.bucket} ${row.name}`, show: (row) => <><b>{row.name}</b> of <a href={to('buckets', row.bucket)}>{row.bucket}</a></> },
+    { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <span class="even">{row.targetPercent} % of {row.operation} within {micros(row.latencyUs)}</span> },
+    { title: 'Kept', value: (row) => row.attainedPercent ?? -1, show: (row) => (Number.isFinite(row.attainedPercent) ? `${row.attainedPercent.toFixed(3)} %` : '–'), isNumber: true },
+    { title: 'Budget left', value: (row) => row.budgetLeftPercent ?? 100, show: (row) => percent(row.budgetLeftPercent), isNumber: true },
+    { title: 'State', value: (row) => row.state, show: (row) => <Badge kind={state[row.state]}>{row.state}</Badge> },
+  ];
+  const keyOf = (row) => `${row.bucket} ${row.name}`;
+  return objectives.length ? <Table caption="Objectives of latency" columns={columns} rows={objectives} keyOf={keyOf} /> : <p class="help">No objective of latency is set: <code>settee slo set</code> sets one, and this page says whether it is kept.</p>;
+}
+
+function Slow({ buckets, samples, objectives }) {
   const columns = [
     { title: 'Bucket', value: (row) => row.name, show: (row) => <a href={to('buckets', row.name)}>{row.name}</a> },
     { title: 'Operations/s', value: (row) => rate(samples[row.name], 'ops'), show: (row) => count(rate(samples[row.name], 'ops')), isNumber: true },
@@ -61,14 +76,16 @@ function Slow({ buckets, samples }) {
     { title: 'Writes that wait', value: (row) => rate(samples[row.name], 'settee_paced_waiting'), show: (row) => count(rate(samples[row.name], 'settee_paced_waiting')), isNumber: true },
     { title: 'Disk queue', value: (row) => rate(samples[row.name], 'disk_write_queue'), show: (row) => count(rate(samples[row.name], 'disk_write_queue')), isNumber: true },
   ];
+  const missed = objectives.filter((one) => one.state === 'burning' || one.state === 'exhausted');
   const waiting = buckets.filter(({ name }) => rate(samples[name], 'settee_paced_waiting') > 0 || rate(samples[name], 'ep_cache_miss_rate') > 10);
   const busiest = [...buckets].sort((a, b) => rate(samples[b.name], 'ops') - rate(samples[a.name], 'ops')).slice(0, 4);
   const times = busiest.length ? samples[busiest[0].name].timestamp : [];
   return (
     <section class="card" aria-labelledby="slow">
       <h2 id="slow">Is it slow?</h2>
-      <p class="answer">{waiting.length ? `Requests wait in ${waiting.map((one) => one.name).join(', ')}.` : 'No request waits for memory, and few wait for the disk.'}</p>
+      <p class="answer">{missed.length ? `Slower than promised: ${missed.map((one) => `${one.name} of ${one.bucket}`).join(', ')}.` : waiting.length ? `Requests wait in ${waiting.map((one) => one.name).join(', ')}.` : 'No request waits for memory, and few wait for the disk.'}</p>
       {times.length ? <Chart title="Operations per second" times={times} series={busiest.map(({ name }) => ({ name, values: align(times, samples[name], 'ops') }))} /> : null}
+      <Objectives objectives={objectives} />
       <Table caption="Speed of buckets" columns={columns} rows={buckets} keyOf={(row) => row.name} empty="There is no bucket yet." />
     </section>
   );
@@ -135,13 +152,13 @@ export function Overview() {
   const seen = usePoll(look, EVERY);
   const past = usePoll(lookBack, 60_000);
   if (!seen.data) return <Page title="Overview"><Loading of={seen} /></Page>;
-  const { pool, buckets, logs, samples } = seen.data;
+  const { pool, buckets, logs, objectives, samples } = seen.data;
   return (
     <Page title={pool.clusterName || 'Overview'}>
       <Trouble error={seen.error} />
       <div class="cards">
         <Healthy found={findings(pool, buckets, samples)} />
-        <Slow buckets={buckets} samples={samples} />
+        <Slow buckets={buckets} samples={samples} objectives={objectives} />
         <RunsOut pool={pool} buckets={buckets} samples={samples} past={past.data} />
         <Changed logs={logs} />
       </div>

@@ -1,8 +1,20 @@
 // Every page, in the order of the navigation.
 import { Buckets } from './buckets.jsx';
+import { Collections } from './collections.jsx';
+import { Documents } from './documents.jsx';
+import { Logs } from './logs.jsx';
 import { Overview } from './overview.jsx';
+import { Servers } from './servers.jsx';
+import { Settings } from './settings.jsx';
+import { Users } from './users.jsx';
 
 export const pages = [
   { path: '', title: 'Overview', Show: Overview },
+  { path: 'servers', title: 'Servers', Show: Servers },
   { path: 'buckets', title: 'Buckets', Show: Buckets },
+  { path: 'documents', title: 'Documents', Show: Documents },
+  { path: 'collections', title: 'Collections', Show: Collections },
+  { path: 'users', title: 'Users', Show: Users },
+  { path: 'settings', title: 'Settings', Show: Settings },
+  { path: 'logs', title: 'Logs', Show: Logs },
 ];

@@ -52,13 +52,14 @@ export function Meter({ value, of, mark, label }) {
 
 /**
  * A table. A column is `{ title, value, show, isNumber }`: rows are sorted by `value`, and have `show` in their cells. A column
- * without `value` has buttons.
+ * without `value` has buttons; one that `isKey` is in order already, as the server orders keys.
  */
 export function Table({ caption, columns, rows, keyOf, empty = 'There is nothing here yet.', sort = 0 }) {
   const [by, setBy] = useState({ column: sort, isDown: false });
   const sorted = useMemo(() => {
-    const value = columns[by.column]?.value;
+    const { value, isKey } = columns[by.column] ?? {};
     if (!value) return rows;
+    if (isKey) return by.isDown ? [...rows].reverse() : rows;
     const compare = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : String(a ?? '').localeCompare(String(b ?? ''), undefined, { numeric: true }));
     const turned = [...rows].sort((a, b) => compare(value(a), value(b)));
     return by.isDown ? turned.reverse() : turned;
@@ -132,7 +133,7 @@ export const Check = ({ label, ...input }) => (
 );
 
 /** A form. `send` gets its fields by name, and what it throws is shown. */
-export function Form({ send, action, cancel, isDangerous, isWaiting, children }) {
+export function Form({ send, action, cancel, isDangerous, isWaiting, isQuiet, children }) {
   const [error, setError] = useState();
   const [isBusy, setBusy] = useState(false);
   const submit = async (event) => {
@@ -152,7 +153,7 @@ export function Form({ send, action, cancel, isDangerous, isWaiting, children })
       {typeof children === 'function' ? children(error?.fields ?? {}) : children}
       <Trouble error={error} />
       <div class="buttons">
-        <button type="submit" class={isDangerous ? 'danger' : 'primary'} disabled={isBusy || isWaiting}>{isBusy ? 'Working…' : action}</button>
+        <button type="submit" class={isDangerous ? 'danger' : isQuiet ? '' : 'primary'} disabled={isBusy || isWaiting}>{isBusy ? 'Working…' : action}</button>
         {cancel ? <button type="button" onClick={cancel}>Cancel</button> : null}
       </div>
     </form>

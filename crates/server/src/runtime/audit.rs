@@ -263,6 +263,8 @@ fn of_rest(event: &http::AuditEvent) -> Value {
         AuditKind::UsersChanged => "users changed",
         AuditKind::PasswordChanged => "password changed",
         AuditKind::SettingsChanged => "settings changed",
+        AuditKind::DocumentRead => "document read",
+        AuditKind::DocumentChanged => "document changed",
     };
     let claimed = |text: &str| match event.kind {
         AuditKind::LoginFailure | AuditKind::AccessDenied => claim(text),

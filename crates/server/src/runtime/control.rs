@@ -8,6 +8,7 @@
 
 mod alerts;
 mod carrying_out;
+mod documents;
 mod joining;
 mod node_control;
 mod obstacles;

@@ -10,6 +10,7 @@ use ::watch::alerts::{Firing, NODE_DOWN};
 use admin::{
     AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, JoinOffer,
     NodeCall, NodeControl, Obstacle, SystemStats,
+    documents::{DocumentAnswer, DocumentQuestion},
     statistics::{Reading, Samples, Statistic, Zoom},
 };
 use base::NodeId;
@@ -22,7 +23,7 @@ use http::{AuditEvent, BoxFuture, Gate};
 use hyper::body::Bytes;
 use tokio::sync::watch;
 
-use super::Control;
+use super::{Control, documents};
 use crate::{
     handlers::dcp_stats,
     lease,
@@ -138,6 +139,10 @@ impl NodeControl for Control {
         from: &'a Identity,
     ) -> BoxFuture<'a, Result<Box<dyn AnswerParts>, String>> {
         Box::pin(self.questions.answer(service, question, from))
+    }
+
+    fn documents(&self, question: DocumentQuestion) -> BoxFuture<'_, Result<DocumentAnswer, ClusterError>> {
+        Box::pin(documents::answer(self, question))
     }
 
     fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {

@@ -1,0 +1,138 @@
+//! Documents over REST: the forms of Couchbase's console, versions, rights by collection, and copies that move.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::http::AuditKind;
+use serde_json::json;
+
+use crate::node::{ADMIN, TestNode};
+
+const DOCS: &str = "/pools/default/buckets/b/docs";
+const OF_COLLECTION: &str = "/pools/default/buckets/b/scopes/s/collections/c/docs";
+
+fn node() -> TestNode {
+    let node = TestNode::initialized();
+    assert_eq!(node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0").status, 202);
+    assert_eq!(node.post("/pools/default/buckets/b/scopes", "name=s").status, 200);
+    assert_eq!(node.post("/pools/default/buckets/b/scopes/s/collections", "name=c").status, 200);
+    node
+}
+
+fn with_user(node: &TestNode, name: &str, roles: &str) -> String {
+    let form = format!("password=secret-1&roles={roles}");
+    let made = node.send("PUT", &format!("/settings/rbac/users/local/{name}"), ADMIN, Some(&form));
+    assert_eq!(made.status, 200, "{}", made.body);
+    format!("{name}:secret-1")
+}
+
+#[test]
+fn a_document_is_written_read_and_deleted() {
+    let node = node();
+    let path = format!("{DOCS}/a%2Fb");
+    assert_eq!(node.get(&path).status, 404);
+    let written = node.post(&path, "value=%7B%22x%22%3A1%7D");
+    assert_eq!(
+        (written.status, written.body.as_str(), written.headers["etag"].as_str()),
+        (200, "[]", "\"1001\"")
+    );
+    let read = node.get(&path).json();
+    assert_eq!(read["json"], "{\"x\":1}");
+    let meta = json!({ "id": "a/b", "rev": "1-00000000000003e90000000002000006", "expiration": 0, "flags": 33_554_438 });
+    assert_eq!(read["meta"], meta);
+    assert_eq!(read["settee"]["cas"], "1001");
+    node.post(&format!("{DOCS}/raw"), "value=not+json&flags=7");
+    let raw = node.get(&format!("{DOCS}/raw")).json();
+    assert_eq!((&raw["base64"], &raw["meta"]["flags"]), (&json!("bm90IGpzb24="), &json!(7)));
+    assert_eq!(node.send("DELETE", &path, ADMIN, None).status, 200);
+    assert_eq!(node.send("DELETE", &path, ADMIN, None).status, 404);
+    let kinds: Vec<_> = node.node.audited.lock().unwrap().iter().map(|event| event.kind).collect();
+    assert!(kinds.contains(&AuditKind::DocumentRead) && kinds.contains(&AuditKind::DocumentChanged));
+}
+
+#[test]
+fn a_write_names_the_version_that_it_replaces_and_keeps_the_expiry() {
+    let node = node();
+    let path = format!("{DOCS}/k");
+    assert_eq!(node.post(&path, "value=1&expiry=4000000000&cas=0").status, 200);
+    let again = node.post(&path, "value=2&cas=0");
+    assert_eq!((again.status, &again.json()["error"]), (409, &json!("conflict")), "it is there");
+    assert_eq!(node.post(&path, "value=2&cas=7").status, 409);
+    assert_eq!(node.post(&path, "value=2&cas=1001").status, 200);
+    let read = node.get(&path).json();
+    assert_eq!((&read["json"], &read["meta"]["expiration"]), (&json!("2"), &json!(4_000_000_000_u32)));
+    for form in ["value=1&flags=x", "value=1&cas=-1", "value=1&expiry=1e3"] {
+        assert_eq!(node.post(&path, form).status, 400, "{form}");
+    }
+}
+
+#[test]
+fn keys_are_listed_in_order_within_bounds() {
+    let node = node();
+    for key in ["b", "a", "d", "c"] {
+        node.post(&format!("{DOCS}/{key}"), "value=1");
+        node.post(&format!("{OF_COLLECTION}/of-c-{key}"), "value=1");
+    }
+    let keys = |query: &str| -> Vec<String> {
+        let list = node.get(&format!("{DOCS}?{query}"));
+        assert_eq!(list.status, 200, "{query}: {}", list.body);
+        let rows = list.json()["rows"].as_array().cloned().unwrap_or_default();
+        rows.iter().map(|row| row["id"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(keys(""), ["a", "b", "c", "d"]);
+    assert_eq!(keys("skip=1&limit=2"), ["b", "c"]);
+    assert_eq!(keys("startkey=%22b%22&endkey=%22c%22"), ["b", "c"]);
+    assert_eq!(keys("startkey=%22b%22&endkey=%22c%22&inclusive_end=false"), ["b"]);
+    let whole = node.get(&format!("{OF_COLLECTION}?include_docs=true&limit=1")).json();
+    assert_eq!((&whole["rows"][0]["id"], &whole["rows"][0]["doc"]["json"]), (&json!("of-c-a"), &json!("1")));
+    for query in [
+        "startkey=b",
+        "startkey=1",
+        "limit=x",
+        "skip=-1",
+        "inclusive_end=1",
+        "limit=10001",
+        "include_docs=true&limit=101",
+    ] {
+        assert_eq!(node.get(&format!("{DOCS}?{query}")).status, 400, "{query}");
+    }
+    assert_eq!(node.get("/pools/default/buckets/none/docs").status, 404);
+    assert_eq!(node.get("/pools/default/buckets/b/scopes/s/collections/none/docs").status, 404);
+}
+
+#[test]
+fn rights_are_those_over_documents_of_the_collection() {
+    let node = node();
+    let reader = with_user(&node, "reader", "data_reader[b:s:c]");
+    let writer = with_user(&node, "writer", "data_writer[b:s:c]");
+    let manager = with_user(&node, "manager", "cluster_admin");
+    let status = |method: &str, path: &str, user: &str| {
+        let form = (method == "POST").then_some("value=1");
+        node.send(method, path, Some(user), form).status
+    };
+    let (inside, outside) = (format!("{OF_COLLECTION}/k"), format!("{DOCS}/k"));
+    assert_eq!(status("POST", &inside, &writer), 200);
+    assert_eq!(status("POST", &outside, &writer), 403);
+    assert_eq!(status("GET", &inside, &reader), 200);
+    assert_eq!(status("GET", OF_COLLECTION, &reader), 200);
+    assert_eq!((status("GET", &outside, &reader), status("GET", DOCS, &reader)), (403, 403));
+    assert_eq!((status("POST", &inside, &reader), status("DELETE", &inside, &reader)), (403, 403));
+    assert_eq!(
+        (status("GET", &inside, &manager), status("GET", DOCS, &manager)),
+        (403, 403),
+        "no rights over documents"
+    );
+    assert_eq!(node.send("GET", &inside, None, None).status, 401);
+    assert_eq!(node.send("POST", "/_settee/documents", ADMIN, Some("{}")).status, 401, "of nodes alone");
+}
+
+#[test]
+fn a_copy_that_is_on_its_way_is_looked_for() {
+    let node = node();
+    node.node.elsewhere.store(2, Relaxed);
+    assert_eq!(node.post(&format!("{DOCS}/k"), "value=1").status, 200);
+    node.node.elsewhere.store(2, Relaxed);
+    assert_eq!(node.get(DOCS).json()["rows"], json!([{ "id": "k" }]));
+    node.node.elsewhere.store(usize::MAX, Relaxed);
+    let given_up = node.get(&format!("{DOCS}/k"));
+    assert_eq!((given_up.status, &given_up.json()["error"]), (503, &json!("max_retry")));
+}

@@ -1,0 +1,178 @@
+// Servers: who is a member, how each one is, and everything that changes that: adding, failing over, recovering, rebalancing.
+import { useState } from 'preact/hooks';
+import { ask, post } from './api.js';
+import { bytes, count, duration, percent } from './format.js';
+import { Badge, Confirm, Dialog, Field, Form, Loading, Meter, Page, Table, Trouble, attempt, note } from './parts.jsx';
+import { usePoll } from './poll.js';
+
+const look = async () => {
+  const [pool, tasks] = await Promise.all([ask('/pools/default'), ask('/pools/default/tasks').catch(() => [])]);
+  return { pool, rebalance: tasks.find((task) => task.type === 'rebalance') };
+};
+
+/** How a node is: a word, and how much that matters. */
+function standing(node) {
+  if (node.clusterMembership === 'inactiveFailed') return node.recoveryType === 'none' ? ['failed over', 'bad'] : [`waits for a rebalance (${node.recoveryType} recovery)`, 'warn'];
+  if (node.status === 'unhealthy') return ['does not answer', 'bad'];
+  if (node.clusterMembership === 'inactiveAdded') return ['added, waits for a rebalance', 'warn'];
+  if (node.status === 'warmup') return ['loads its buckets', 'warn'];
+  return ['healthy', 'good'];
+}
+
+const used = (node) => node.memoryTotal - node.memoryFree;
+
+function columns(act, hasGroups) {
+  const all = [
+    { title: 'Node', value: (row) => row.hostname, show: (row) => <><b>{row.hostname}</b>{row.settee?.leads ? <> <Badge>leads</Badge></> : null}</> },
+    { title: 'State', value: (row) => standing(row)[0], show: (row) => <Badge kind={standing(row)[1]}>{standing(row)[0]}</Badge> },
+    { title: 'Group', value: (row) => row.serverGroup, show: (row) => <span class="even">{row.serverGroup}</span> },
+    { title: 'Processor', value: (row) => row.systemStats.cpu_utilization_rate, show: (row) => percent(row.systemStats.cpu_utilization_rate), isNumber: true },
+    { title: 'Memory', value: (row) => used(row) / row.memoryTotal, show: (row) => <><Meter value={used(row)} of={row.memoryTotal} label={`Memory of ${row.hostname}`} /> <span class="even">{bytes(used(row))} of {bytes(row.memoryTotal)}</span></> },
+    { title: 'Documents', value: (row) => row.interestingStats.curr_items ?? 0, show: (row) => <>{count(row.interestingStats.curr_items ?? 0)}<br /><span class="quiet">+ {count(row.interestingStats.vb_replica_curr_items ?? 0)} replicas</span></>, isNumber: true },
+    { title: 'Operations/s', value: (row) => row.interestingStats.ops ?? 0, show: (row) => count(row.interestingStats.ops ?? 0), isNumber: true },
+    { title: 'Up for', value: (row) => Number(row.uptime), show: (row) => duration(Number(row.uptime)), isNumber: true },
+    { title: 'What can be done', show: (row) => <Actions node={row} act={act} /> },
+  ];
+  return all.filter(({ title }) => hasGroups || title !== 'Group');
+}
+
+function Actions({ node, act }) {
+  const button = (title, what) => <button type="button" class="small" onClick={() => act(what, node)}>{title}<span class="hidden"> {node.hostname}</span></button>;
+  if (node.clusterMembership === 'inactiveFailed') return <span class="even">{button('Recover', 'recover')} {button('Remove', 'remove')}</span>;
+  return <span class="even">{node.clusterMembership === 'active' ? button('Fail over', 'failover') : null} {button('Remove', 'remove')}</span>;
+}
+
+function Progress({ task, stop }) {
+  if (task?.status !== 'running') {
+    const failed = task?.errorMessage;
+    return failed ? <p class="trouble" role="alert">{failed} Start it again once that is mended: it goes on where it was.</p> : null;
+  }
+  const { etaSecs, waitsFor, movesDone, movesTotal } = task.settee ?? {};
+  const nodes = Object.entries(task.perNode ?? {}).map(([name, { progress }]) => ({ name, progress }));
+  return (
+    <section class="card" aria-label="Rebalance">
+      <div class="head">
+        <h2>{task.subtype === 'gracefulFailover' ? 'A graceful failover is running' : 'A rebalance is running'}</h2>
+        <button type="button" onClick={stop}>Stop it</button>
+      </div>
+      <p aria-live="polite"><b>{percent(task.progress)}</b> done, {count(movesDone ?? 0)} of {count(movesTotal ?? 0)} moves{etaSecs ? `, ${duration(etaSecs)} left` : ''}.</p>
+      {waitsFor ? <p class="trouble">It waits: {waitsFor}</p> : null}
+      <Table caption="Rebalance by node" rows={nodes} keyOf={(row) => row.name} columns={[
+        { title: 'Node', value: (row) => row.name.replace('ns_1@', '') },
+        { title: 'Done', value: (row) => row.progress, show: (row) => <><Meter value={row.progress} of={101} label={`Progress of ${row.name}`} /> {percent(row.progress)}</> },
+      ]} />
+    </section>
+  );
+}
+
+const Add = ({ close }) => (
+  <Dialog title="Add a server" close={close}>
+    <Form
+      action="Add it"
+      cancel={close}
+      send={async ({ hostname, user, password }) => {
+        await post('/controller/addNode', { hostname, user, password, services: 'kv' });
+        note(`${hostname} is added. Rebalance to give it data.`);
+        close();
+      }}
+    >
+      <p class="help">The server has to run Settee and must not belong to another cluster. What it holds is replaced.</p>
+      <Field label="Its address" name="hostname" required autofocus spellcheck={false} help="As 10.0.0.5, or https://10.0.0.5:18091." />
+      <Field label="Its administrator’s name" name="user" defaultValue="Administrator" help="A new server takes any name and password." />
+      <Field label="Its administrator’s password" name="password" type="password" autocomplete="off" />
+    </Form>
+  </Dialog>
+);
+
+const FailOver = ({ node, close }) => (
+  <Dialog title={`Fail over ${node.hostname}`} close={close}>
+    <Form
+      action="Fail over"
+      isDangerous
+      cancel={close}
+      send={async ({ how }) => {
+        await post(how === 'graceful' ? '/controller/startGracefulFailover' : '/controller/failOver', { otpNode: node.otpNode });
+        note(how === 'graceful' ? 'The graceful failover has begun.' : `${node.hostname} is failed over.`);
+        close();
+      }}
+    >
+      <Field label="How" name="how" help="A graceful failover hands everything over first and loses nothing; the node has to answer. A hard one takes the node out at once: what no replica has yet is lost.">
+        <option value="graceful" selected={node.status !== 'unhealthy'}>Gracefully</option>
+        <option value="hard" selected={node.status === 'unhealthy'}>At once</option>
+      </Field>
+    </Form>
+  </Dialog>
+);
+
+const Recover = ({ node, close }) => (
+  <Dialog title={`Recover ${node.hostname}`} close={close}>
+    <Form
+      action="Recover"
+      cancel={close}
+      send={async ({ recoveryType }) => {
+        await post('/controller/setRecoveryType', { otpNode: node.otpNode, recoveryType });
+        note('Rebalance to give the node its data back.');
+        close();
+      }}
+    >
+      <Field label="From what" name="recoveryType">
+        <option value="delta">What it has on disk (fast)</option>
+        <option value="full">Nothing: all data is sent anew</option>
+      </Field>
+    </Form>
+  </Dialog>
+);
+
+const rebalance = (pool, leaving = []) => post('/controller/rebalance', {
+  knownNodes: pool.nodes.map((node) => node.otpNode).join(','),
+  ejectedNodes: leaving.join(','),
+});
+
+const Remove = ({ node, pool, close }) => (
+  <Confirm
+    title={`Remove ${node.hostname}`}
+    name={node.hostname}
+    action="Remove and rebalance"
+    close={close}
+    run={async () => {
+      if (node.clusterMembership === 'inactiveAdded') await post('/controller/ejectNode', { otpNode: node.otpNode });
+      else await rebalance(pool, [node.otpNode]);
+      note('The removal has begun.');
+    }}
+  >
+    <p>{node.clusterMembership === 'inactiveFailed' ? 'What the node holds and no other one does is lost.' : 'A rebalance hands the data to the other nodes first; then the node begins anew, without data.'}</p>
+  </Confirm>
+);
+
+export function Servers() {
+  const seen = usePoll(look, 1500);
+  const [dialog, setDialog] = useState();
+  const close = () => { setDialog(undefined); seen.refresh(); };
+  if (!seen.data) return <Page title="Servers"><Loading of={seen} /></Page>;
+  const { pool, rebalance: task } = seen.data;
+  const isRunning = pool.rebalanceStatus === 'running';
+  const start = async () => { await attempt(() => rebalance(pool), 'The rebalance has begun.'); seen.refresh(); };
+  const stop = async () => { await attempt(() => post('/controller/stopRebalance'), 'The rebalance stops. What was moved stays moved.'); seen.refresh(); };
+  return (
+    <Page
+      title="Servers"
+      actions={(
+        <>
+          <button type="button" onClick={() => setDialog({ what: 'add' })}>Add a server</button>
+          <button type="button" class={pool.balanced ? '' : 'primary'} disabled={isRunning} onClick={start}>Rebalance</button>
+        </>
+      )}
+    >
+      <Trouble error={seen.error} />
+      <div class="cards">
+        <Progress task={task} stop={stop} />
+        {!pool.balanced && !isRunning ? <p class="card">Data is not where it should be yet. <b>Rebalance</b> moves it while clients go on.</p> : null}
+        <section class="card" aria-label="Servers"><Table caption="Servers" columns={columns((what, node) => setDialog({ what, node }), new Set(pool.nodes.map((node) => node.serverGroup)).size > 1)} rows={pool.nodes} keyOf={(row) => row.nodeUUID} /></section>
+      </div>
+      {dialog?.what === 'add' ? <Add close={close} /> : null}
+      {dialog?.what === 'failover' ? <FailOver node={dialog.node} close={close} /> : null}
+      {dialog?.what === 'recover' ? <Recover node={dialog.node} close={close} /> : null}
+      {dialog?.what === 'remove' ? <Remove node={dialog.node} pool={pool} close={close} /> : null}
+    </Page>
+  );
+}

@@ -1,0 +1,90 @@
+// Settings of the cluster, and the password of the user who is logged in.
+import { farewell, post, user } from './api.js';
+import { Check, Field, Form, Loading, Page, note } from './parts.jsx';
+import { useAsk } from './poll.js';
+
+const save = (path, read) => async (fields) => {
+  await post(path, read(fields));
+  note('Saved.');
+};
+const on = (field) => (field ? 'true' : 'false');
+
+const Section = ({ title, children }) => <section class="card"><h2>{title}</h2>{children}</section>;
+
+function Cluster() {
+  const seen = useAsk('/pools/default');
+  if (!seen.data) return <Loading of={seen} />;
+  return (
+    <Form action="Save" isQuiet send={save('/pools/default', (fields) => fields)}>
+      {(errors) => (
+        <>
+          <Field label="Name of the cluster" name="clusterName" defaultValue={seen.data.clusterName} error={errors.clusterName} />
+          <Field label="Memory for buckets on each node, in MiB" name="memoryQuota" type="number" min="256" defaultValue={seen.data.memoryQuota} error={errors.memoryQuota} />
+        </>
+      )}
+    </Form>
+  );
+}
+
+function Failover() {
+  const seen = useAsk('/settings/autoFailover');
+  if (!seen.data) return <Loading of={seen} />;
+  return (
+    <Form action="Save" isQuiet send={save('/settings/autoFailover', ({ enabled, ...fields }) => ({ enabled: on(enabled), ...fields }))}>
+      {(errors) => (
+        <>
+          <Check label="Fail a node over that does not answer" name="enabled" defaultChecked={seen.data.enabled} />
+          <Field label="After so many seconds" name="timeout" type="number" min="1" defaultValue={seen.data.timeout} error={errors.timeout} />
+          <Field label="Nodes at most, until an administrator resets the count" name="maxCount" type="number" min="1" defaultValue={seen.data.maxCount} error={errors.maxCount} help={`So far: ${seen.data.count}.`} />
+        </>
+      )}
+    </Form>
+  );
+}
+
+function Audit() {
+  const seen = useAsk('/settings/audit');
+  if (!seen.data) return <Loading of={seen} />;
+  return (
+    <Form action="Save" isQuiet send={save('/settings/audit', ({ auditdEnabled, ...fields }) => ({ auditdEnabled: on(auditdEnabled), ...fields }))}>
+      {(errors) => (
+        <>
+          <Check label="Write down logins and changes" name="auditdEnabled" defaultChecked={seen.data.auditdEnabled} />
+          <Field label="A new file after so many bytes" name="rotateSize" type="number" min="0" defaultValue={seen.data.rotateSize} error={errors.rotateSize} />
+          <Field label="A new file after so many seconds" name="rotateInterval" type="number" min="0" defaultValue={seen.data.rotateInterval} error={errors.rotateInterval} help="The files are audit.log and audit-TIME.log in the data directory of each node." />
+        </>
+      )}
+    </Form>
+  );
+}
+
+async function changePassword({ password, again }) {
+  if (password !== again) throw new Error('The two passwords differ. Type them again.');
+  await post('/controller/changePassword', { password });
+  // The session was one of the old password.
+  farewell.value = 'The password is changed. Log in with it.';
+  user.value = null;
+}
+
+const Password = () => (
+  <Form action="Change it" isQuiet send={changePassword}>
+    {(errors) => (
+      <>
+        <Field label="New password" name="password" type="password" required autocomplete="new-password" error={errors.password} />
+        <Field label="The same password again" name="again" type="password" required autocomplete="new-password" />
+        <p class="help">It ends all your sessions and connections.</p>
+      </>
+    )}
+  </Form>
+);
+
+export const Settings = () => (
+  <Page title="Settings">
+    <div class="grid">
+      <Section title="Cluster"><Cluster /></Section>
+      <Section title="Automatic failover"><Failover /></Section>
+      <Section title="Audit trail"><Audit /></Section>
+      <Section title="Your password"><Password /></Section>
+    </div>
+  </Page>
+);
