@@ -10,7 +10,15 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.couchbase.client.CouchbaseClient;
 import com.couchbase.client.CouchbaseConnectionFactory;
 import com.couchbase.client.CouchbaseConnectionFactoryBuilder;
+import com.couchbase.client.protocol.views.DesignDocument;
 import com.couchbase.client.protocol.views.InvalidViewException;
+import com.couchbase.client.protocol.views.Paginator;
+import com.couchbase.client.protocol.views.Query;
+import com.couchbase.client.protocol.views.Stale;
+import com.couchbase.client.protocol.views.View;
+import com.couchbase.client.protocol.views.ViewDesign;
+import com.couchbase.client.protocol.views.ViewResponse;
+import com.couchbase.client.protocol.views.ViewRow;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.reflect.Field;
@@ -240,6 +248,61 @@ class OldClientTest {
   void hearsThatAViewIsMissing(Access access) {
     CouchbaseClient client = access.client();
     assertThrows(InvalidViewException.class, () -> client.getView("songs", "electronic"));
+  }
+
+  /** Rows with and without documents, pages, ranges, keys and reductions: what Couchdoop asked for. */
+  @ParameterizedTest
+  @EnumSource(value = Access.class, names = {"OPEN", "GUARDED"})
+  void asksViews(Access access) throws Exception {
+    CouchbaseClient client = access.client();
+    String prefix = newKey();
+    List<String> ids = new ArrayList<>();
+    for (int n = 0; n < 30; n++) {
+      ids.add(String.format("%s-%02d", prefix, n));
+      succeeds(client.set(ids.get(n), 0, "{\"n\":" + n % 3 + "}"));
+    }
+    String map = "function (doc, meta) { if (meta.id.indexOf('" + prefix + "') == 0) emit(doc.n, meta.id); }";
+    DesignDocument design = new DesignDocument(prefix);
+    design.setView(new ViewDesign("rows", map));
+    design.setView(new ViewDesign("count", map, "_count"));
+    assertTrue(client.createDesignDoc(design));
+
+    View rows = client.getView(prefix, "rows");
+    ViewResponse all = client.query(rows, current().setIncludeDocs(true));
+    assertEquals(30, all.size());
+    assertEquals(30, all.getTotalRows());
+    for (ViewRow row : all) {
+      assertEquals("{\"n\":" + row.getKey() + "}", row.getDocument());
+      assertEquals(row.getId(), row.getValue());
+    }
+    List<String> paged = new ArrayList<>();
+    Paginator pages = client.paginatedQuery(rows, current(), 7);
+    while (pages.hasNext()) {
+      pages.next().forEach(row -> paged.add(row.getId()));
+    }
+    assertEquals(30, paged.size());
+    ids.removeAll(paged);
+    assertEquals(List.of(), ids);
+
+    Query page = current().setRangeStart("1").setStartkeyDocID(prefix + "-04").setRangeEnd("1").setLimit(2);
+    List<String> found = new ArrayList<>();
+    client.query(rows, page).forEach(row -> found.add(row.getId()));
+    assertEquals(List.of(prefix + "-04", prefix + "-07"), found);
+    assertEquals(20, client.query(rows, current().setKeys("[2,0]")).size());
+    View count = client.getView(prefix, "count");
+    assertEquals("30", client.query(count, current().setReduce(true)).iterator().next().getValue());
+    assertEquals(3, client.query(count, current().setReduce(true).setGroup(true)).size());
+
+    succeeds(client.set(prefix + "-new", 0, "{\"n\":77}"));
+    assertEquals(1, client.query(rows, current().setKey("77")).size());
+    succeeds(client.delete(prefix + "-new"));
+    assertEquals(0, client.query(rows, current().setKey("77")).size());
+    assertThrows(InvalidViewException.class, () -> client.getView(prefix, "none"));
+    assertTrue(client.deleteDesignDoc(prefix));
+  }
+
+  private static Query current() {
+    return new Query().setStale(Stale.FALSE);
   }
 
   @ParameterizedTest
