@@ -231,22 +231,19 @@ impl Asked<'_> {
         if is_development(&self.question.design) && self.question.query.stale == Stale::UpdateAfter {
             self.home.ask(&self.question.signature, &self.wanted(&self.question.vbs)?);
         }
-        let (seen, lacks) = self.look()?;
-        if lacks.is_empty() {
-            self.check(&begin)?;
-            return Ok((seen, lacks));
-        }
-        let (wanted, until) = (self.wanted(&lacks)?, self.until.min(Instant::now() + BUILDING));
+        let until = self.until.min(Instant::now() + BUILDING);
         loop {
-            match self.step(&wanted, until)? {
-                Waited::Done(_) | Waited::Late(_) => break,
+            // A vBucket that was empty may have got its first document meanwhile.
+            let (seen, lacks) = self.look()?;
+            self.check(&begin)?;
+            if lacks.is_empty() || Instant::now() >= until {
+                return Ok((seen, lacks));
+            }
+            match self.step(&self.wanted(&lacks)?, until)? {
                 Waited::Unknown => return Err(self.unknown()),
-                Waited::NotYet => self.check(&begin)?,
+                Waited::Done(_) | Waited::Late(_) | Waited::NotYet => {}
             }
         }
-        let seen = self.look()?;
-        self.check(&begin)?;
-        Ok(seen)
     }
 
     /// The index, and which of the vBuckets it lacks. One without documents needs nothing of it.

@@ -108,6 +108,18 @@ fn an_index_as_it_is_says_what_it_was_never_a_state_of() {
 }
 
 #[test]
+fn a_vbucket_that_gets_its_first_document_meanwhile_is_waited_for_as_well() {
+    let home = Home::serving(&[1, 2]);
+    home.state().store(1);
+    home.state().meanwhile = Some(Box::new(|state| {
+        state.index(1, "a", &["1"]);
+        state.store(2);
+        state.meanwhile = Some(Box::new(|state| state.index(2, "b", &["1"])));
+    }));
+    assert_eq!(told(&home, "reduce=false&stale=ok", &[1, 2], PATIENCE), Ok(vec!["a".into(), "b".into()]));
+}
+
+#[test]
 fn an_index_that_is_not_known_is_asked_for_again_and_one_that_nobody_wants_is_not_waited_for() {
     let home = Home::serving(&[1]);
     home.state().store(1);
