@@ -33,12 +33,20 @@ const QUEUE_EVENTS_MAX: usize = 4096;
 /// How often the writer looks for counts that have to be told.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What senders can cause any number of, and how many of one sender have a line of their own.
-const COUNTED: [(&str, u64); 4] =
-    [(LOGIN_FAILURE, 1), (ACCESS_DENIED, 16), (LOGIN_SUCCESS, 256), (LOGOUT, 256)];
+const COUNTED: [(&str, u64); 6] = [
+    (LOGIN_FAILURE, 1),
+    (ACCESS_DENIED, 16),
+    (LOGIN_SUCCESS, 256),
+    (LOGOUT, 256),
+    (DOCUMENT_READ, 256),
+    (DOCUMENT_CHANGED, 256),
+];
 const LOGIN_FAILURE: &str = "login failure";
 const ACCESS_DENIED: &str = "access denied";
 const LOGIN_SUCCESS: &str = "login success";
 const LOGOUT: &str = "logout";
+const DOCUMENT_READ: &str = "document read";
+const DOCUMENT_CHANGED: &str = "document changed";
 /// Characters of a name or path that a sender without the right has made up.
 const CLAIM_CHARS_MAX: usize = 256;
 
@@ -223,7 +231,8 @@ pub(crate) fn record_rest(log: &AuditLog, event: &http::AuditEvent) {
         (AuditKind::AccessDenied, _) if event.user.domain == Domain::Anonymous => {
             log.record_counted(address(), line);
         }
-        (AuditKind::AccessDenied | AuditKind::LoginSuccess | AuditKind::Logout, _) => {
+        (AuditKind::AccessDenied | AuditKind::LoginSuccess | AuditKind::Logout, _)
+        | (AuditKind::DocumentRead | AuditKind::DocumentChanged, _) => {
             log.record_counted(user(), line);
         }
         _ => log.record(line),
@@ -263,8 +272,8 @@ fn of_rest(event: &http::AuditEvent) -> Value {
         AuditKind::UsersChanged => "users changed",
         AuditKind::PasswordChanged => "password changed",
         AuditKind::SettingsChanged => "settings changed",
-        AuditKind::DocumentRead => "document read",
-        AuditKind::DocumentChanged => "document changed",
+        AuditKind::DocumentRead => DOCUMENT_READ,
+        AuditKind::DocumentChanged => DOCUMENT_CHANGED,
     };
     let claimed = |text: &str| match event.kind {
         AuditKind::LoginFailure | AuditKind::AccessDenied => claim(text),
@@ -370,7 +379,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let log = AuditLog::open(&path).unwrap();
-        for kind in [AuditKind::LoginSuccess, AuditKind::Logout] {
+        for kind in
+            [AuditKind::LoginSuccess, AuditKind::Logout, AuditKind::DocumentRead, AuditKind::DocumentChanged]
+        {
             let session = http::AuditEvent {
                 kind,
                 user: Identity::unproved("ann", Domain::Local),
@@ -386,7 +397,7 @@ mod tests {
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(lines.iter().any(|line| line["name"] == "users changed"));
         let repeated = |line: &Value| line["repeated"].as_u64().unwrap_or(1);
-        for name in [LOGIN_SUCCESS, LOGOUT] {
+        for name in [LOGIN_SUCCESS, LOGOUT, DOCUMENT_READ, DOCUMENT_CHANGED] {
             let told: Vec<u64> = lines.iter().filter(|line| line["name"] == name).map(repeated).collect();
             assert_eq!(told.iter().sum::<u64>(), 50_000, "{name}");
             assert!(told.len() < 300, "{name}: {} lines", told.len());
