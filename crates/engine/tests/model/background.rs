@@ -99,6 +99,7 @@ impl World {
         let manifest = self.rig.bucket.manifest();
         let vbs = (0..self.rig.bucket.vbuckets()).map(VbId);
         let persisted: Vec<_> = vbs.map(|vb| self.rig.bucket.vb_state(vb).unwrap().persisted_seqno).collect();
+        let scans = self.forget_scans();
         let placeholder = Rig::new(options(BucketKind::Memcached));
         let rig = std::mem::replace(&mut self.rig, placeholder);
         let mut rig = Rig { manifest, ..rig };
@@ -110,6 +111,7 @@ impl World {
         for (vb, persisted) in (0..).map(VbId).zip(persisted) {
             assert!(bucket.vb_state(vb).unwrap().persisted_seqno >= persisted, "what was persisted is there");
         }
+        self.check_that_scans_are_gone(scans);
         // Not the high seqno: opening may have recorded system events.
         self.model.crashed(|vb| bucket.vb_state(vb).unwrap().persisted_seqno);
     }
@@ -159,6 +161,7 @@ impl World {
         let vbuckets = self.rig.bucket.vbuckets();
         let uuid = |rig: &Rig, vb| rig.bucket.vb_state(VbId(vb)).unwrap().uuid;
         let before: Vec<_> = (0..vbuckets).map(|vb| uuid(&self.rig, vb)).collect();
+        self.scans.forget_mutations();
         let emptied = self.rig.bucket.flush_all(self.rig.now());
         assert!(emptied.is_ok() || self.is_full);
         for vb in 0..vbuckets {
