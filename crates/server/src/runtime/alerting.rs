@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use admin::{NodeControl as _, statistics::Zoom};
+use admin::{NodeControl as _, Webhook, statistics::Zoom};
 use base::bucket::BucketKind;
 use engine::{Bucket, Pressure};
 use http::Gate as _;
@@ -60,6 +60,7 @@ impl Alerting {
 /// Looks until `ended`.
 pub(super) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
     let sender = webhook::Sender::start(Arc::clone(&control), ended.clone());
+    let mut known = None;
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -67,6 +68,12 @@ pub(super) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>)
             // An error means that the sender is gone: the node stops as well.
             _ = ended.wait_for(|stop| *stop) => return,
             _ = ticks.tick() => {}
+        }
+        let webhook = Webhook::of(&control.metadata());
+        if webhook != known {
+            // A webhook that is new hears of what fires already.
+            known = webhook;
+            control.alerting().firing().into_iter().for_each(|firing| sender.send(&Change::Fired(firing)));
         }
         for change in control.look_at_alerts() {
             tell(&change);

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::support;
 use crate::{
-    runtime::{InitBucket, Node},
+    runtime::{DiskFreeMin, InitBucket, Node, ServeOptions},
     statistics::absent::ABSENT,
 };
 
@@ -28,20 +28,30 @@ struct Served {
 
 impl Served {
     fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(change: impl FnOnce(&mut ServeOptions)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
-        let node = Node::start(support::options(dir.path(), bucket)).unwrap();
-        Self { node, _dir: dir }
+        let mut options = support::options(dir.path(), bucket);
+        change(&mut options);
+        Self { node: Node::start(options).unwrap(), _dir: dir }
     }
 
     fn get(&self, path: &str) -> (u16, String) {
+        self.send("GET", path, "")
+    }
+
+    fn send(&self, method: &str, path: &str, form: &str) -> (u16, String) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.node.ports().mgmt));
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         // Administrator:password
         let login = "QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==";
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n")
-            .unwrap();
+        let (kind, length) = ("application/x-www-form-urlencoded", form.len());
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n");
+        write!(stream, "{head}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{form}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -169,5 +179,48 @@ fn metrics_are_what_prometheus_reads() {
     ] {
         assert_eq!(series.get(name).map(String::as_str), Some(value), "{name}");
     }
+    served.node.stop().unwrap();
+}
+
+/// Takes one request, and says what was posted.
+fn posted(listener: &TcpListener) -> Value {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut request = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let bytes = stream.read(&mut piece).unwrap();
+        request.extend_from_slice(&piece[..bytes]);
+        let text = String::from_utf8_lossy(&request);
+        let body =
+            text.split_once("\r\n\r\n").map(|(head, body)| (head.starts_with("POST /hook?x=1 "), body));
+        if let Some((true, body)) = body
+            && let Ok(json) = serde_json::from_str(body)
+        {
+            stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+            return json;
+        }
+        assert!(bytes > 0, "{text}");
+    }
+}
+
+#[test]
+fn an_alert_is_shown_counted_and_posted() {
+    let served = Served::start_with(|options| options.disk.free_min = DiskFreeMin::Bytes(1 << 60));
+    let firing = |served: &Served| served.json("/settee/alerts")["firing"][0].clone();
+    served.until("the alert fires", |served| firing(served)["name"] == "disk_low");
+    let alert = firing(&served);
+    assert_eq!((&alert["level"], &alert["subject"]), (&"critical".into(), &"".into()), "{alert}");
+    let told = served.json("/pools/default")["alerts"].to_string();
+    assert!(told.contains("Approaching full disk warning") && !told.contains("disk_low"), "{told}");
+    let series = "settee_alert_firing{alert=\"disk_low\",level=\"critical\",subject=\"\"} 1\n";
+    assert!(served.get("/metrics").1.contains(series));
+    // A webhook that is new hears of what fires already.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("url=http://{}/hook?x=1", listener.local_addr().unwrap());
+    assert_eq!(served.send("PUT", "/settee/alerts/webhook", &url).0, 200);
+    let json = posted(&listener);
+    assert_eq!((&json["event"], &json["name"]), (&"fired".into(), &"disk_low".into()), "{json}");
+    assert_eq!(json["text"], alert["text"]);
     served.node.stop().unwrap();
 }
