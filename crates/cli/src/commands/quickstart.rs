@@ -10,9 +10,11 @@ use std::{
 };
 
 use clap::Args;
+use client::Rest;
 use server::runtime::{self, DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
 
 use super::{Failure, serve::LogLevel, songs_load};
+use crate::songs::view;
 
 /// The quick start's bucket and administrator; the README shows them.
 const BUCKET: &str = "songs";
@@ -81,7 +83,11 @@ pub(crate) fn run(args: QuickstartArgs) -> Result<(), Failure> {
         seed: songs_load::SEED_DEFAULT,
     })?;
     println!("{summary}");
+    let views = format!("{}:{}", args.listen, node.ports().capi);
+    let electronic = view::publish(&Rest::new(views, Some((USERNAME, &password))), BUCKET)
+        .map_err(|error| Failure::doing("the view of electronic songs was not made", error))?;
     println!("{}", how_to_connect(args.listen, &password));
+    println!("{}", how_to_query(args.listen, &password, electronic));
     if !args.exit {
         println!("Serving. Stop with Ctrl-C; the documents stay in {}.", args.data_dir.display());
         node.wait_for_signal().map_err(|error| Failure::doing("cannot wait for a signal", error))?;
@@ -157,6 +163,18 @@ Connect as {USERNAME} with password {password}, bucket {BUCKET}:
 
   memcached clients: {listen}:11211 (open without a password, loopback only; other buckets are closed to them)
   REST and metrics:  http://{listen}:8091/pools/default, http://{listen}:8091/metrics
+"
+    )
+}
+
+/// A query to paste, for the view that lies ready.
+fn how_to_query(listen: IpAddr, password: &str, electronic: u64) -> String {
+    let (design, view) = (view::DESIGN_DOCUMENT, view::VIEW);
+    format!(
+        "A map/reduce view has the {electronic} songs that are tagged \"electronic\":
+
+  curl -su '{USERNAME}:{password}' 'http://{listen}:8092/{BUCKET}/_design/{design}/_view/{view}?reduce=false&limit=3'
+  SETTEE_PASSWORD='{password}' settee view query {design}/{view} --reduce false --limit 3 -b {BUCKET} -u {USERNAME} --host {listen}
 "
     )
 }

@@ -16,6 +16,7 @@ mod rng;
 mod tags;
 #[cfg(test)]
 mod tests;
+pub(crate) mod view;
 mod words;
 
 pub(crate) use network::{Effort, LoadSummary, load, verify};

@@ -9,6 +9,7 @@ mod orders;
 mod outputs;
 mod plan;
 mod price;
+mod queries;
 mod scaling;
 mod stages;
 mod worker;

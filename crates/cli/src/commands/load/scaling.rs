@@ -3,6 +3,7 @@
 use super::super::Failure;
 use super::args::TargetArgs;
 use super::outputs::{cannot, check_writable};
+use super::queries;
 use load::driver::journal::{COLUMNS, part_of};
 use load::price::{Run, scores};
 use serde_json::Value;
@@ -11,7 +12,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Repeat the published scaling run: every song written once, waited for, then read once
+/// Repeat the published scaling run: every song written once, waited for, then read once, and with --query asked for by a view
 ///
 /// Several processes share the connections of each phase. Durations go into a line of a CSV file that `settee load
 /// price` scores against the lines of other clusters.
@@ -44,6 +45,12 @@ pub(super) struct ScalingArgs {
     /// What a node costs, in any unit
     #[arg(long, default_value_t = 1.0)]
     price: f64,
+    /// Then ask for all songs that are tagged "electronic", by the published view, and check them
+    #[arg(long)]
+    query: bool,
+    /// The port of views
+    #[arg(long, default_value_t = 8092, requires = "query")]
+    view_port: u16,
     /// Add a line to this file, made if there is none
     #[arg(long, value_name = "FILE")]
     runs: Option<PathBuf>,
@@ -83,19 +90,39 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Failure> {
         &mut csv,
     )?;
     rows.iter_mut().try_for_each(|rows| rows.gather(args.processes))?;
+    let query = if args.query { Some(query(args, &mut csv)?) } else { None };
     let (nodes, price) = (f64::from(args.nodes), args.price);
-    let own = Run { name: args.name.clone(), nodes, price, get, put, query: None };
+    let own = Run { name: args.name.clone(), nodes, price, get, put, query };
     let score = scores(std::slice::from_ref(&own)).first().copied().unwrap_or_default();
-    println!("score by itself: {score:.6}; queries are not part of it");
+    println!(
+        "score by itself: {score:.6}{}",
+        if args.query { "" } else { "; queries are not part of it (--query)" }
+    );
     if let Some(path) = &args.csv {
         std::fs::write(path, csv).map_err(|error| cannot(path, error))?;
     }
     if let Some(path) = &args.runs {
         let mut text = std::fs::read_to_string(path).unwrap_or_else(|_| RUNS_HEADER.to_owned());
-        text.push_str(&format!("{},{nodes},{price},{get},{put},\n", args.name));
+        let query = query.map_or_else(String::new, |seconds| seconds.to_string());
+        text.push_str(&format!("{},{nodes},{price},{get},{put},{query}\n", args.name));
         std::fs::write(path, text).map_err(|error| cannot(path, error))?;
     }
     Ok(())
+}
+
+/// The phase of queries; returns its duration in seconds. The index is not part of that: it is built before.
+fn query(args: &ScalingArgs, csv: &mut String) -> Result<f64, Failure> {
+    let queried = queries::run(&args.target, args.view_port, args.records)?;
+    let (seconds, rows) = (queried.query.as_secs_f64(), queried.rows);
+    println!(
+        "query: {rows} songs in {seconds:.3} s, {:.0} per second, the first after {:.3} s; the index had all songs {:.3} s after the \
+         view was stored",
+        rows as f64 / seconds.max(f64::EPSILON),
+        queried.first.as_secs_f64(),
+        queried.indexed.as_secs_f64()
+    );
+    csv.push_str(&format!("query,1,0,{:.0},,,,,,,,,\n", seconds * 1e9));
+    Ok(seconds)
 }
 
 /// The file of all operations; the processes write parts beside it, which are appended phase by phase.

@@ -6,7 +6,7 @@ mod documents;
 mod errors;
 mod place;
 mod query;
-mod rows;
+pub(super) mod rows;
 mod text;
 mod trial;
 

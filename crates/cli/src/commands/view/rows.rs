@@ -9,7 +9,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// Part of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Part {
+pub(in crate::commands) enum Part {
     /// What comes before the rows: `total_rows` where the query does not reduce, `debug_info` where it was asked for.
     Head(Value),
     /// The text of a row.
@@ -29,14 +29,14 @@ enum At {
 }
 
 /// Reads an answer.
-pub(super) struct Parts<R> {
+pub(in crate::commands) struct Parts<R> {
     lines: BufReader<R>,
     at: At,
 }
 
 /// Why an answer cannot be read on.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(in crate::commands) enum Broken {
     #[error("it breaks off")]
     Off,
     #[error("its next row did not come in time")]
@@ -48,7 +48,7 @@ pub(super) enum Broken {
 }
 
 impl<R: Read> Parts<R> {
-    pub(super) fn new(body: R) -> Self {
+    pub(in crate::commands) fn new(body: R) -> Self {
         Self { lines: BufReader::new(body), at: At::Head }
     }
 
@@ -64,7 +64,7 @@ impl<R: Read> Parts<R> {
     }
 
     /// The next part; `None` behind the last one.
-    pub(super) fn next(&mut self) -> Result<Option<Part>, Broken> {
+    pub(in crate::commands) fn next(&mut self) -> Result<Option<Part>, Broken> {
         while self.at != At::End {
             let line = self.line()?;
             if let Some(part) = self.take(&line)? {
