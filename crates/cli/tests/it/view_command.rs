@@ -245,3 +245,34 @@ fn documents_that_a_view_leaves_out_are_shown_with_the_reason() {
     let (_, said) = place.failed(&["errors", "none"]);
     assert!(said.contains("no design document _design/none"), "{said}");
 }
+
+#[test]
+fn rows_are_printed_as_a_table_or_as_the_node_sent_them() {
+    let place = Place::new();
+    fill(&place);
+    let map = place.file("map.js", MAP);
+    place.done(&["create", "n/even", "--map", &map, "--reduce", "_count"]);
+    place.done(&["publish", "n"]);
+    let table = place.done(&["query", "n/even", "--reduce", "false", "--start-key", "10", "--end-key", "14"]);
+    let expected = "KEY  VALUE  ID\n10   \"d10\"  d10\n12   \"d12\"  d12\n14   \"d14\"  d14\n\n3 rows; the index of the view has 20\n";
+    assert_eq!(table, expected);
+    assert_eq!(place.done(&["query", "n/even"]), "KEY   VALUE\nnull  20\n\n1 row\n");
+    let rows = place.done(&["query", "n/even", "--reduce", "false", "--keys", "[4,3,2]", "--json"]);
+    let expected =
+        "{\"id\":\"d04\",\"key\":4,\"value\":\"d04\"}\n{\"id\":\"d02\",\"key\":2,\"value\":\"d02\"}\n";
+    assert_eq!(rows, expected);
+    // What was written before is in the answer.
+    place.client().set(b"d98", b"{\"n\":98}").unwrap();
+    assert_eq!(place.done(&["query", "n/even", "--json", "--key", "98"]), "{\"key\":null,\"value\":1}\n");
+    let (_, said) = place.failed(&["query", "n/odd"]);
+    assert!(said.contains("missing_named_view") && said.contains("odd"), "{said}");
+    let (_, said) = place.failed(&["query", "n/even", "--reduce", "false", "--group"]);
+    assert!(said.contains("Invalid URL parameter"), "{said}");
+    // A user who may see views and nothing else is enough.
+    let form = [("password", PASSWORD), ("roles", "views_reader[app]")];
+    place.rest().put("/settings/rbac/users/local/seer", &form).unwrap();
+    assert_eq!(
+        place.done(&["query", "n/even", "--username", "seer", "--json"]),
+        "{\"key\":null,\"value\":21}\n"
+    );
+}
