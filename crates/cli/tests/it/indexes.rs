@@ -10,6 +10,7 @@ use crate::{
     design_documents::{get, put},
     login,
     node::{Node, PASSWORD, USERNAME},
+    wait_persisted,
 };
 
 const IDS: &str =
@@ -42,9 +43,9 @@ fn folder(dir: &Path, node: &Node) -> std::path::PathBuf {
 
 fn write(node: &Node, prefix: &str, count: usize) {
     let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
-    for number in 0..count {
-        client.set(format!("{prefix}{number}").as_bytes(), b"{\"n\":1}").unwrap();
-    }
+    let set = |number| client.set(format!("{prefix}{number}").as_bytes(), b"{\"n\":1}").unwrap();
+    let written: Vec<_> = (0..count).map(set).collect();
+    written.iter().for_each(|written| wait_persisted(&mut client, written));
 }
 
 #[test]

@@ -19,11 +19,17 @@ mod view_command;
 mod waiting;
 mod wires;
 
-use client::{Client, Login, Rest};
+use client::{Client, Login, Mutation, Rest};
 use node::{Node, PASSWORD, USERNAME};
 
 fn login(bucket: &str) -> Login {
     Login { user: Some((USERNAME.into(), PASSWORD.into())), bucket: Some(bucket.into()), collections: false }
+}
+
+/// Waits until a kill cannot take back what was written.
+fn wait_persisted(client: &mut Client, written: &Mutation) {
+    let (_, seqno) = written.token.unwrap();
+    client.wait_persisted(written.vb, seqno).unwrap();
 }
 
 #[test]
@@ -39,8 +45,7 @@ fn documents_outlive_a_clean_stop_and_a_kill() {
     let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
     assert_eq!(client.get(b"stopped").unwrap().unwrap().value, b"one");
     let written = client.set(b"killed", b"two").unwrap();
-    let (_, seqno) = written.token.unwrap();
-    client.wait_persisted(written.vb, seqno).unwrap();
+    wait_persisted(&mut client, &written);
     node.kill();
 
     node = Node::start(dir.path(), &[]);

@@ -6,13 +6,14 @@ use std::{
     thread,
 };
 
-use client::{Client, Login, WriteOptions};
+use client::{Client, Login, Mutation, WriteOptions};
 use serde_json::Value;
 
 use crate::{
     cluster::{Cluster, write_durably},
     design_documents::{Answer, JSON, ask, get, put, start},
     node::{Node, PASSWORD, USERNAME},
+    wait_persisted,
 };
 
 /// `all` has a row for each document, `odd` one for each odd number, with a reduction by a function.
@@ -33,8 +34,8 @@ fn id(number: usize) -> String {
     format!("d{number:04}")
 }
 
-fn store(client: &mut Client, number: usize) {
-    client.set(id(number).as_bytes(), format!("{{\"n\":{number}}}").as_bytes()).unwrap();
+fn store(client: &mut Client, number: usize) -> Mutation {
+    client.set(id(number).as_bytes(), format!("{{\"n\":{number}}}").as_bytes()).unwrap()
 }
 
 /// The rows of an answer, joined by blanks, as `key:value`.
@@ -52,8 +53,8 @@ fn a_query_is_answered_as_it_was_asked_and_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = start(dir.path());
     let mut client = client(&node);
-    (0..35).for_each(|number| store(&mut client, number));
-    client.set(b"text", b"no number").unwrap();
+    let mut written: Vec<_> = (0..35).map(|number| store(&mut client, number)).collect();
+    written.push(client.set(b"text", b"no number").unwrap());
     assert_eq!(put(&node, "/app/_design/d", DESIGN).status, 201);
     let asked = |node: &Node, view: &str, query: &str| {
         rows(&get(node, &format!("/app/_design/d/_view/{view}?stale=false&{query}")))
@@ -87,6 +88,7 @@ fn a_query_is_answered_as_it_was_asked_and_after_a_kill() {
     one(&node);
     let keys = ask(&node, "POST", &format!("{ALL}?reduce=false"), JSON, "{\"keys\":[2,1]}");
     assert_eq!(rows(&keys), "2:d0002 1:d0001");
+    written.iter().for_each(|written| wait_persisted(&mut client, written));
     node.kill();
     node.restart(dir.path());
     one(&node);
