@@ -283,7 +283,7 @@ impl VbPlan {
         VbPlan { joint, gone, ..plan }.named_once(keeps_chain_before)
     }
 
-    /// Without naming a node twice that was failed over twice, if `is_so`.
+    /// The same plan. It names a node that was failed over twice once only, if `is_so`.
     fn named_once(mut self, is_so: bool) -> VbPlan {
         if is_so {
             let mut named = Vec::new();

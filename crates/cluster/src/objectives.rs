@@ -1,6 +1,6 @@
 //! Objectives of buckets: how large a share of operations is to be answered how fast, over how long.
 //!
-//! Invariants: a bucket has [`OBJECTIVES_MAX`] at most, all buckets together [`CLUSTER_OBJECTIVES_MAX`]; names are made of characters that
+//! Invariants: a bucket has [`OBJECTIVES_MAX`] at most, all buckets together [`CLUSTER_OBJECTIVES_MAX`]. Names are made of characters that
 //! need no escape in a path, in a label or in a file. Objectives go with their bucket, and stay when it is emptied.
 
 use serde::{Deserialize, Serialize};

@@ -100,8 +100,8 @@ impl Leadership {
         commands
     }
 
-    /// A command that was to be proposed has been carried out (`is_done`), was refused, or was given up. One that was carried out may ask
-    /// for the next; after another one the leader of that time looks again when its pause is over.
+    /// A command that was to be proposed has been carried out (`is_done`), was refused, or was given up. A command that was carried out
+    /// may ask for the next one. After any other the leader of that time looks again when its pause is over.
     pub fn ended(&mut self, command: &Command, is_done: bool) {
         self.has_news |= is_done;
         self.in_flight.retain(|kind| *kind != discriminant(command));

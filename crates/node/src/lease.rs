@@ -70,14 +70,20 @@ impl Lease {
         }
     }
 
-    /// The leader has answered a report that was sent then, and grants a lease for so long, if it does: from when the report was sent,
-    /// because the leader counts silence from when it came.
+    /// The leader has answered a report that was sent then. Where it grants a lease, that runs for so long from when the report was sent,
+    /// because the leader counts silence from when the report came.
     pub fn answered(&self, sent_at: u64, millis: Option<u64>) {
-        if sent_at < self.since.load(Ordering::Relaxed) {
+        let is_of_earlier_life = || sent_at < self.since.load(Ordering::Relaxed);
+        if is_of_earlier_life() {
             return;
         }
         self.heard(sent_at);
         millis.into_iter().for_each(|millis| self.extend(sent_at.saturating_add(millis)));
+        // Another thread may have begun the new life in between, and have revoked what was extended only now.
+        if is_of_earlier_life() {
+            self.heard.store(0, Ordering::Relaxed);
+            self.revoke();
+        }
     }
 
     /// The group was formed anew, and this node is a member of the new one. No leader of it knows of a lease that was granted before, or
@@ -97,9 +103,10 @@ impl Lease {
         let _ = self.until.compare_exchange(UNBOUNDED, until, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// This node serves nothing from now on, until it is granted a lease.
+    /// This node serves nothing from now on, until it is granted a lease. A thread that extends the lease later sees what this thread
+    /// wrote before.
     pub fn revoke(&self) {
-        self.until.store(0, Ordering::Relaxed);
+        self.until.store(0, Ordering::Release);
     }
 
     /// No lease is needed any more.
@@ -111,7 +118,7 @@ impl Lease {
     pub fn extend(&self, until: u64) {
         let until = until.min(UNBOUNDED - 1);
         let later = |now: u64| (now < until).then_some(until);
-        let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 }
 

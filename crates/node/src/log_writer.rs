@@ -1,7 +1,7 @@
 //! The log of the metadata on its way to the disk: what is written next, and what becomes of a write that fails.
 //!
-//! Everything that waits is written at once. What finds no space is written again until it fits; any other failure ends the writing, since
-//! nobody knows what of it is on the disk. A caller asks [`LogWriter::next`], does the write, and says how it went
+//! All writes that wait go to the disk together. A write that finds no space is tried again until it fits. Any other failure ends the
+//! writing, since nobody knows how much of the write is on the disk. A caller asks [`LogWriter::next`], does the write, and says how it went
 //! ([`LogWriter::ended`]).
 //!
 //! Invariants:

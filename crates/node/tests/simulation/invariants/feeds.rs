@@ -1,7 +1,7 @@
 //! Every feed is complete. A snapshot that claims a range of seqnos leaves out nothing that its reader has to hear of: at its end the
 //! reader holds the newest version of each key up to there. A key's deletion is missed only where it was purged, and only by a reader
-//! that does not hold the key. Nobody but the reader may have seen a deletion before it went: then the document is missed as well, unless
-//! it was seen to live after all that is purged.
+//! that does not hold the key. A deletion may be purged before anybody but the reader has seen it. So a document may be missing as well,
+//! unless it was seen to live after all that is purged.
 //!
 //! What a reader should hold comes from all that anybody has seen: versions on active copies and on replicas, and those that feeds told.
 //! A branch of a vBucket's history has one version at a seqno. So two readers that are told of the same place are told the same.

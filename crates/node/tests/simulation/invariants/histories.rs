@@ -214,7 +214,7 @@ impl History {
     }
 
     /// Whether a value was written to go by itself, which is a removal that was called with the write. It may be back once a clock is set
-    /// back: where a durable write of the key is in progress, a document that has expired is hidden until that ends.
+    /// back: a document that has expired is only hidden while a durable write of its key is in progress.
     fn may_expire(&self, zone: &Zone, calls: &BTreeMap<u64, Moment>) -> bool {
         let written = zone.value.and_then(|value| calls.get(&value));
         let goes = |event: &Event| event.did == Did::Removed && Some(&event.called) == written;

@@ -1,9 +1,9 @@
 //! Nodes of older versions, which are replaced by newer ones one after the other while other things go wrong.
 //!
-//! What tells versions apart here is the highest level of the metadata that they understand. An older one takes no part any more once
-//! something is agreed on that it does not know; that a process never comes to that is checked where it reads its messages. Here it
-//! is checked earlier: the level rises only where every member has a version that understands it, and nobody proposes what some member
-//! does not.
+//! What tells versions apart here is the highest level of the metadata that they understand. An older version takes no part any
+//! more once something is agreed on that it does not know. Where a process reads its messages, the simulation checks that this never
+//! happens. This module checks it earlier: the level rises only where every member has a version that understands it, and nobody proposes
+//! what some member does not.
 
 use std::{collections::BTreeMap, sync::Arc};
 
