@@ -1,5 +1,5 @@
-//! The service on ports 8092 and 18092, which are those of views: design documents are created, read, replaced and deleted, this node's
-//! part of their indexes is kept up to date ([`indexes`]), and queries are answered over all nodes ([`queries`]).
+//! The service on ports 8092 and 18092, which are those of views. It stores design documents, keeps this node's part of their indexes
+//! up to date ([`indexes`]), and answers queries over all nodes ([`queries`]).
 
 mod answer;
 mod design;

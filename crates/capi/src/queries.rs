@@ -31,7 +31,7 @@ use service::{Answers, Context};
 use tokio::task::spawn_blocking;
 use views::{
     design::{DesignDocument, is_development},
-    index::{Definition, VbSet, wire::Question},
+    index::{Definition, Reducing, VbSet, wire::Question},
     query::{Body, Parameters, Query},
     refusal::Refusal,
     response::Response,
@@ -113,9 +113,10 @@ impl Queries {
         request: Request<'_>,
     ) -> Result<Reply, Refusal> {
         let definition = self.definition(info, request.design)?;
-        let parameters = parameters(request.parts, &request.body)?;
         let place = definition.view(request.view).ok_or_else(|| no_view(info, &request))?;
-        let query = parameters.query(place.reduction.is_some())?;
+        // What waits holds its body alone: keys take many times the bytes of their text.
+        let turn = self.shares.place(request.user, request.body.len()).await?;
+        let query = parameters(request.parts, &request.body)?.query(place.reduction.is_some())?;
         let reducing = query.grouping.and_then(|_| definition.reducing(place));
         let own = meta.nodes.iter().find(|node| node.uuid == self.gate.this_node_uuid());
         let served = own.map(|node| plan::served_by(info, node.id)).unwrap_or_default();
@@ -124,7 +125,6 @@ impl Queries {
         {
             return Ok(answer::no_vbuckets(request.kind, &location));
         }
-        let turn = self.shares.place(request.user).await?;
         let wanted = self.wanted(info, request.design, &query, &served);
         let asking = Asking {
             reach: &self.reach,
@@ -145,7 +145,7 @@ impl Queries {
         let mut query = query;
         gathered.answers = match <[_; 1]>::try_from(gathered.answers) {
             Ok([(name, NodeAnswer::Here(local))]) => {
-                let local = self.alone(local, &mut query, &definition).await?;
+                let local = self.alone(local, &mut query, (&definition, reducing)).await?;
                 vec![(name, NodeAnswer::Here(local))]
             }
             Ok(other) => other.into(),
@@ -153,7 +153,7 @@ impl Queries {
         };
         let response = response(&query, &definition, gathered);
         let functions = self.reducers.of(definition);
-        let pieces = Arc::clone(&self.desk.pieces);
+        let pieces = Arc::clone(self.desk.pieces(reducing));
         Ok(answer::with_text(
             request.kind,
             StatusCode::OK,
@@ -166,11 +166,11 @@ impl Queries {
         &self,
         mut local: Box<Local>,
         query: &mut Query,
-        definition: &Arc<Definition>,
+        (definition, reducing): (&Arc<Definition>, Option<Reducing>),
     ) -> Result<Box<Local>, Refusal> {
         query.skip = local.skip(query.skip);
         let mut functions = self.reducers.of(Arc::clone(definition));
-        let place = Arc::clone(&self.desk.pieces).acquire_owned().await;
+        let place = Arc::clone(self.desk.pieces(reducing)).acquire_owned().await;
         let place = place.map_err(|error| answer::failed(error.to_string()))?;
         let begun = spawn_blocking(move || {
             let _until_it_has_begun = place;

@@ -84,6 +84,13 @@ impl Source for NodeAnswer {
             Self::Nowhere(error) => Err(error.clone()),
         }
     }
+
+    fn lacks(&mut self) -> Option<SourceError> {
+        match self {
+            Self::Here(answer) => answer.lacks(),
+            Self::There(_) | Self::Nowhere(_) => None,
+        }
+    }
 }
 
 /// The body of an answer. `functions` reduce what several nodes have of a group. Each piece is made in one of the places of `pieces`, and

@@ -18,7 +18,10 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
 };
-use views::index::wire::{AnswerWriter, Question};
+use views::index::{
+    Reducing,
+    wire::{AnswerWriter, Question},
+};
 
 use super::{
     here::{Holding, Local, Refused, begin},
@@ -29,6 +32,8 @@ use super::{
 const BEGINNING: usize = 96;
 /// Pieces that are made at the same time.
 const PIECES: usize = 24;
+/// The same of answers that functions of users reduce, which take up to minutes: they keep no others from being made.
+const PIECES_REDUCED: usize = 8;
 /// About how many bytes a piece has.
 const PIECE_BYTES: usize = 64 << 10;
 /// Items that are written at once.
@@ -48,7 +53,8 @@ pub(crate) trait Homes: Send + Sync {
 pub(crate) struct Desk {
     homes: Arc<dyn Homes>,
     beginning: Arc<Semaphore>,
-    pub(crate) pieces: Arc<Semaphore>,
+    pieces: Arc<Semaphore>,
+    pieces_reduced: Arc<Semaphore>,
 }
 
 /// What is waited for is wanted until this is dropped.
@@ -62,8 +68,17 @@ impl Drop for Wanted {
 
 impl Desk {
     pub(crate) fn new(homes: Arc<dyn Homes>) -> Self {
-        let [beginning, pieces] = [BEGINNING, PIECES].map(|most| Arc::new(Semaphore::new(most)));
-        Self { homes, beginning, pieces }
+        let [beginning, pieces, pieces_reduced] =
+            [BEGINNING, PIECES, PIECES_REDUCED].map(|most| Arc::new(Semaphore::new(most)));
+        Self { homes, beginning, pieces, pieces_reduced }
+    }
+
+    /// The places in which pieces of an answer are made that is reduced so.
+    pub(crate) fn pieces(&self, reducing: Option<Reducing>) -> &Arc<Semaphore> {
+        match reducing {
+            Some(Reducing::Function(_)) => &self.pieces_reduced,
+            Some(Reducing::Native(_)) | None => &self.pieces,
+        }
     }
 
     /// What this node has of a bucket.
@@ -108,7 +123,12 @@ impl Answers for ToNodes {
         let (desk, reducers) = (self.desk.clone(), Arc::clone(&self.reducers));
         Box::pin(async move {
             let question = Question::decode(&question).map_err(|error| error.to_string())?;
+            let (view, reduces) = (question.view.clone(), question.query.grouping.is_some());
             let local = desk.begin(question).await.map_err(Refused::text)?;
+            let reducing = local
+                .definition()
+                .filter(|_| reduces)
+                .and_then(|definition| definition.reducing(definition.view(&view)?));
             let mut first = Vec::new();
             let writer = AnswerWriter::begin(local.rows(), &mut first);
             let functions = local.definition().map(|definition| reducers.of(definition));
@@ -116,7 +136,7 @@ impl Answers for ToNodes {
             let gone = |gone: service::Gone| gone.to_string();
             parts.send(first.into()).await.map_err(gone)?;
             while let Some(next) = writing {
-                let place = place(&desk.pieces).await?;
+                let place = place(desk.pieces(reducing)).await?;
                 let made = spawn_blocking(move || {
                     let _until_it_is_made = place;
                     next.piece()

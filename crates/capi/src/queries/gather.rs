@@ -1,8 +1,8 @@
 //! Has every vBucket of a bucket answered for once, by the node that serves it.
 //!
-//! Nodes are asked at the same time. What a node does not answer for, since vBuckets move or it cannot be reached, is planned anew by
-//! the metadata of that moment and asked again, for a limited time. Answers that have begun are kept meanwhile: each is of vBuckets
-//! that no other one is of. What could not be had is an error of the answer.
+//! Nodes are asked at the same time. A node may not answer for some vBuckets: they move, or it cannot be reached. The node that holds
+//! these by newer metadata is asked again, for a limited time. Answers that have begun are kept meanwhile: each is of vBuckets that no
+//! other one is of. An error behind the rows tells what no node answered for.
 
 use std::{
     collections::BTreeMap,

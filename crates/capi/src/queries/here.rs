@@ -1,11 +1,10 @@
 //! What this node has of an answer: the state of an index that a query may see, over vBuckets that the node serves.
 //!
-//! - A vBucket that the node does not serve is not answered for: an old index would give rows that another node has as well, or lacks
-//!   what that one was given since.
-//! - At `stale=false` the newest seqnos are read while the node serves the vBuckets, and it has to serve them still, in the same terms,
-//!   once the index has come so far.
-//! - At any other `stale` an index that has never been a state of a vBucket is waited for, for a moment: the vBucket has just come, or
-//!   the index is new. What is lacking after that is told as an error behind the rows.
+//! - The node answers for no vBucket that it does not serve. An old index would repeat rows of the node that serves it, or lack newer ones.
+//! - At `stale=false` the node reads the newest seqnos while it serves the vBuckets. It answers once its index has come so far, if it
+//!   serves them still, in the same terms.
+//! - At any other `stale` a query waits for a moment where the vBucket has just come or the index is new. An error behind the rows tells
+//!   how many vBuckets are lacking after that.
 
 use std::{
     sync::Arc,
@@ -153,6 +152,10 @@ impl Source for Local {
 
     fn total_rows(&mut self) -> Result<Option<u64>, SourceError> {
         Ok(Some(self.rows()))
+    }
+
+    fn lacks(&mut self) -> Option<SourceError> {
+        self.incomplete.take().map(|reason| SourceError::new(HERE, reason))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
 };
@@ -181,8 +182,12 @@ fn asked_meanwhile(nodes: &[&Node], documents: &BTreeSet<String>, change: impl F
                 }
             });
         }
-        change();
+        // Without an end the threads would keep a test that failed from ending.
+        let changed = catch_unwind(AssertUnwindSafe(change));
         is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = changed {
+            resume_unwind(panic);
+        }
     });
     (whole.into_inner(), partial.into_inner())
 }

@@ -35,6 +35,8 @@ pub(super) struct Work {
     /// The rows in memory.
     bytes: usize,
     charge: Charge,
+    /// A document ran out of time, or ended its process.
+    held_up: bool,
     /// The whole of it failed.
     failure: Option<Failure>,
 }
@@ -68,6 +70,7 @@ impl Work {
             mapped: Vec::new(),
             bytes: 0,
             charge: Charge::new(&setup.memory, 0),
+            held_up: false,
             failure: None,
         };
         let mut positions: BTreeMap<VbId, Position> = BTreeMap::new();
@@ -118,6 +121,7 @@ impl Work {
             Report::Mapped { first, documents, .. } => {
                 self.bytes += documents.iter().map(bytes).sum::<usize>();
                 self.charge.set(self.bytes);
+                self.held_up |= documents.iter().any(has_held_up);
                 for (place, one) in self.mapped.iter_mut().skip(begin + first).zip(documents) {
                     *place = Some(one);
                 }
@@ -208,6 +212,14 @@ fn bytes(mapped: &Mapped) -> usize {
     rows.map(|row| size_of::<Row>() + row.key.len() + row.value.len()).sum()
 }
 
+/// Whether a document ran out of time, or ended its process.
+fn has_held_up(mapped: &Mapped) -> bool {
+    match &mapped.rows {
+        Ok(views) => views.iter().any(|rows| rows.as_ref().is_err_and(holds_up)),
+        Err(failure) => holds_up(failure),
+    }
+}
+
 /// What came of waiting for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finished {
@@ -215,11 +227,13 @@ pub(super) enum Finished {
     All,
     /// They are more than memory has room for: fewer documents are to be mapped at once. What the host does is of no use.
     TooMuch,
+    /// A document held others up: they go one by one, so that the index leaves the lane before the next one does.
+    HeldUp,
     /// The node stops.
     Stops,
 }
 
-/// Waits until a host has mapped everything, for at most so many bytes of rows.
+/// Waits until a host has mapped everything, for at most so many bytes of rows. Without such a bound, nothing keeps it from going on.
 pub(super) fn finish(
     host: &mut Host,
     work: &mut Work,
@@ -235,6 +249,9 @@ pub(super) fn finish(
         }
         if work.bytes > bytes_max {
             return Ok(Finished::TooMuch);
+        }
+        if work.held_up && bytes_max < usize::MAX && !host.is_idle() {
+            return Ok(Finished::HeldUp);
         }
     }
     Ok(Finished::All)
@@ -418,6 +435,7 @@ mod tests {
             mapped: vec![None, None],
             bytes: 0,
             charge: Charge::new(&memory, 0),
+            held_up: false,
             failure: None,
         };
         let row = Row { key: "1".repeat(1000), value: "2".repeat(1000) };

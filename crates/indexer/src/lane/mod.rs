@@ -332,6 +332,13 @@ impl Runner {
     fn change(&mut self, parts: Vec<Part>, now: Duration) {
         let mut left = groups(parts, self.at_once);
         while let Some(group) = left.pop_front() {
+            if self.shared.now().saturating_sub(now) >= LOOKS && self.has_orders() {
+                // A design document may be gone by now. Feeds that are opened again tell the rest once more.
+                for part in group.iter().chain(left.iter().flatten()) {
+                    self.streams.close(part.vb);
+                }
+                return;
+            }
             let documents: usize = group.iter().map(|part| part.documents.len()).sum();
             let bytes_max = if documents > 1 { self.setup.batches.rows_bytes } else { usize::MAX };
             match self.change_all(&group, bytes_max, now) {
@@ -346,10 +353,20 @@ impl Runner {
                         left.push_front(part);
                     }
                 }
+                Finished::HeldUp => {
+                    self.at_once = 1;
+                    for part in groups(group, 1).into_iter().rev() {
+                        left.push_front(part);
+                    }
+                }
                 // Nothing more is applied.
                 Finished::Stops => return,
             }
         }
+    }
+
+    fn has_orders(&self) -> bool {
+        self.generation != Some(self.shared.state.lock().desk.generation())
     }
 
     /// Has each index changed by a group of parts, one after the other, so that no more than the rows of one are in memory.

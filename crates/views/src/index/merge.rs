@@ -38,6 +38,11 @@ pub trait Source {
     /// # Errors
     /// What the client is told.
     fn total_rows(&mut self) -> Result<Option<u64>, SourceError>;
+
+    /// What the answer lacks, of a source whose end was not asked for: it would have said so there.
+    fn lacks(&mut self) -> Option<SourceError> {
+        None
+    }
 }
 
 /// What a source gives.
@@ -197,7 +202,7 @@ impl<S: Source> Merge<S> {
     /// Goes on by one row or group. `functions` reduce where the view has a function for that.
     pub fn step(&mut self, functions: &mut dyn Functions) -> Step {
         if self.left == 0 {
-            return Step::End;
+            return self.end();
         }
         self.fill(functions);
         if self.on_error == OnError::Stop && self.has_failed() {
@@ -232,6 +237,10 @@ impl<S: Source> Merge<S> {
 
     fn end(&mut self) -> Step {
         self.left = 0;
+        for branch in self.sources.iter_mut().filter(|branch| !matches!(branch.next, Next::End)) {
+            self.errors.extend(branch.source.lacks());
+            branch.next = Next::End;
+        }
         Step::End
     }
 

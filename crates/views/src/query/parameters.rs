@@ -9,6 +9,8 @@ use crate::{
 
 /// The limit of a query without one.
 const LIMIT: u64 = 10_000_000_000;
+/// Most keys of a query. A range takes a hundred times the bytes of the shortest key.
+pub(super) const KEYS_MAX: usize = 1 << 16;
 
 /// How new an index has to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,7 +179,11 @@ fn keys(text: &str) -> Result<Vec<String>, Refusal> {
     if json::kind(text) != Ok(Kind::Array) {
         return Err(Refusal::bad_request("`keys` parameter is not an array."));
     }
-    Ok(json::elements(text).unwrap_or_default().into_iter().map(str::to_owned).collect())
+    let elements = json::elements(text).unwrap_or_default();
+    if elements.len() > KEYS_MAX {
+        return Err(Refusal::bad_request(format!("`keys` parameter has more than {KEYS_MAX} keys.")));
+    }
+    Ok(elements.into_iter().map(str::to_owned).collect())
 }
 
 /// A value in quotes, as errors show it.

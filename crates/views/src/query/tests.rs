@@ -11,6 +11,17 @@ fn query(text: &str, has_reduction: bool) -> Query {
 }
 
 #[test]
+fn a_query_has_a_limited_number_of_keys() {
+    let of = |count: usize| format!("keys=[{}]", vec!["1"; count].join(","));
+    assert_eq!(query(&of(parameters::KEYS_MAX), false).ranges.len(), parameters::KEYS_MAX);
+    let refused = refused(&of(parameters::KEYS_MAX + 1), false);
+    assert_eq!(
+        (refused.status, refused.reason.as_str()),
+        (400, "`keys` parameter has more than 65536 keys.")
+    );
+}
+
+#[test]
 fn refusals_have_the_documented_texts() {
     let range = "No rows can match your key range, reverse your start_key and end_key or set descending=";
     let cases = [

@@ -1,10 +1,16 @@
 //! What a process that runs functions gives up before it reads any.
 //!
-//! Afterwards it can use memory and the descriptors that it has. It opens no files and no connections, and starts nothing. It ends soon
-//! after its parent: its input ends, and a function that runs then has a limited time. (The kernel's signal at a parent's death would
-//! come when the thread ends that started the process, and threads that may block come and go.) Landlock and seccomp depend on the kernel; what was not to be had is told.
+//! Afterwards it can use memory and the descriptors that it has. It opens no files and no connections, and starts nothing. Landlock and
+//! seccomp depend on the kernel; what was not to be had is told.
+//!
+//! It ends soon after its parent: its input ends, and where a function runs then, a timer looks for the parent each second. Some functions
+//! of the engine end only with their process. (The kernel's signal at a parent's death would come when the thread ends that started the
+//! process, and threads that may block come and go.)
 
-use std::io;
+use std::{
+    io, ptr,
+    sync::atomic::{AtomicI32, Ordering},
+};
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus};
 use seccompiler::{
@@ -37,6 +43,7 @@ pub fn confine(address_space: u64) -> io::Result<Confinement> {
         let now = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, now.max(NICENESS));
     }
+    end_after_parent()?;
     let files = restrict_files();
     let system_calls = restrict_system_calls();
     Ok(Confinement { files, system_calls })
@@ -49,6 +56,34 @@ fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+/// The process that started this one.
+static PARENT: AtomicI32 = AtomicI32::new(0);
+
+/// Has this process end within a second of its parent, whatever it does then.
+fn end_after_parent() -> io::Result<()> {
+    let second = libc::timeval { tv_sec: 1, tv_usec: 0 };
+    let every = libc::itimerval { it_interval: second, it_value: second };
+    // SAFETY: all zeroes are a valid `sigaction`; the structures live through the calls. The handler does nothing but system calls.
+    let done = unsafe {
+        PARENT.store(libc::getppid(), Ordering::Relaxed);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = look_for_parent as *const () as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGALRM, &raw const action, ptr::null_mut()) == 0
+            && libc::setitimer(libc::ITIMER_REAL, &raw const every, ptr::null_mut()) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+extern "C" fn look_for_parent(_: libc::c_int) {
+    // SAFETY: both calls take numbers only, and may be made in a handler.
+    unsafe {
+        if libc::getppid() != PARENT.load(Ordering::Relaxed) {
+            libc::_exit(1);
+        }
     }
 }
 
@@ -89,6 +124,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_restart_syscall,
     libc::SYS_getpid,
+    libc::SYS_getppid,
     libc::SYS_gettid,
     libc::SYS_exit,
     libc::SYS_exit_group,

@@ -1,4 +1,7 @@
-use views::index::{Item, NoFunctions};
+use views::{
+    index::{Item, NoFunctions},
+    response::{Progress, Response},
+};
 
 use super::{
     super::fixture::{Home, question},
@@ -105,6 +108,21 @@ fn an_index_as_it_is_says_what_it_was_never_a_state_of() {
     }
     home.state().meanwhile = Some(Box::new(|state| state.index(2, "b", &["1"])));
     assert_eq!(told(&home, "reduce=false&stale=ok", &[1, 2, 3], PATIENCE), Ok(vec!["a".into(), "b".into()]));
+}
+
+#[test]
+fn what_an_index_lacks_is_told_where_a_limit_ends_the_answer() {
+    let home = Home::serving(&[1, 2]);
+    home.state().add(1, "a", &["1"]);
+    home.state().store(2);
+    let home = home as Arc<dyn Holding>;
+    let asked = question("reduce=false&stale=ok&limit=1", &[1, 2]);
+    let local = begin(&home, &asked, Instant::now(), &|| true).expect("an answer");
+    let mut response = Response::new(&asked.query, [(HERE.to_owned(), local)], None);
+    let mut out = Vec::new();
+    while response.fill(&mut NoFunctions, &mut out, |_| false) != Progress::Ended {}
+    let told = String::from_utf8(out).expect("text");
+    assert!(told.contains("\"id\":\"a\"") && told.contains("still being built"), "{told}");
 }
 
 #[test]
