@@ -1,6 +1,7 @@
 """The web console, as somebody with a browser meets it. The tests run in the order of their numbers, in one session."""
 
 import os
+import re
 import subprocess
 import time
 import unittest
@@ -12,6 +13,8 @@ from settee.node import PASSWORD, USERNAME, Node, binary, scratch
 ADDRESS = os.environ["SETTEE_ADDRESS"]
 OTHER = "127.0.31.51"
 BUCKET = "songs"
+# A second of a load of 400 operations a second; a busy machine has some of them a moment late.
+ABOUT_400 = re.compile(r"^(3[5-9]|4[0-4])\d$")
 
 
 class Console(unittest.TestCase):
@@ -102,11 +105,11 @@ class Console(unittest.TestCase):
                 drawn = figure.locator("canvas")
                 expect(drawn).to_be_visible()
                 before = drawn.screenshot()
-                expect(figure.locator(".legend b").first).to_have_text("400", timeout=30_000)
+                expect(figure.locator(".legend b").first).to_have_text(ABOUT_400, timeout=30_000)
                 self.assertNotEqual(drawn.screenshot(), before)
                 self.assertEqual(self.browser.barriers(), [])
                 figure.get_by_role("button", name="Table of Operations per second").click()
-                expect(figure.get_by_role("table")).to_contain_text("400")
+                expect(figure.get_by_role("cell", name=ABOUT_400).first).to_be_visible()
             finally:
                 loading.terminate()
 

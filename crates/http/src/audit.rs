@@ -46,7 +46,7 @@ pub enum AuditKind {
     PasswordChanged,
     /// Somebody has read a document over REST.
     DocumentRead,
-    /// Somebody has written or deleted a document over REST.
+    /// Somebody with the right to it has asked for a document to be written or deleted over REST.
     DocumentChanged,
     /// A setting changed.
     SettingsChanged,

@@ -101,8 +101,8 @@ alerts! {
         "Documents, or files of others, have filled the disk.",
         "Free space, delete documents, or add a disk or nodes.";
     DISK_FILLS "disk_fills" Warning 60 3600:
-        "The disk of a node will be full within two weeks if it goes on as it does.",
-        "Stored data grow. The forecast is a robust line through the last two weeks.",
+        "The disk of a node will be full within two weeks at the pace of the last two.",
+        "The stored data grows. The forecast is a robust line through the last two weeks.",
         "Add nodes or disk in time. `settee plan` says how many.";
     BURN_PAGE "budget_burns_fast" Critical 0 60:
         "Operations miss an objective so often that its error budget is used many times too fast.",
@@ -115,7 +115,7 @@ alerts! {
     NODE_DOWN "node_down" Critical 0 5:
         "A node is not heard of.",
         "The node or its process has ended, or the network does not reach it.",
-        "See whether it runs. It is failed over by itself where that is on; `settee cluster failover --hard` does so by hand.";
+        "See whether the node runs. Where automatic failover is off, `settee cluster failover --hard` fails the node over.";
     FAILED_OVER "failed_over" Warning 0 5:
         "A node was failed over and serves nothing.",
         "Its cluster did not hear of it, or somebody has failed it over.",

@@ -30,7 +30,9 @@ impl Counts {
     /// What was counted since `before`. A counter that went back has begun anew.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
-        if self.total < before.total || self.good < before.good {
+        let (bad, bad_before) =
+            (self.total.saturating_sub(self.good), before.total.saturating_sub(before.good));
+        if self.total < before.total || self.good < before.good || bad < bad_before {
             return self;
         }
         Self { good: self.good - before.good, total: self.total - before.total }
@@ -259,5 +261,8 @@ mod tests {
         let (before, now) = (Counts { good: 5, total: 9 }, Counts { good: 7, total: 12 });
         assert_eq!(now.since(before), Counts { good: 2, total: 3 });
         assert_eq!(before.since(now), before);
+        // More than before, and so much better that it is another counter.
+        let (before, now) = (Counts { good: 1, total: 10 }, Counts { good: 12, total: 12 });
+        assert_eq!(now.since(before), now);
     }
 }

@@ -40,22 +40,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A request below `docs` of a collection, or of a bucket's default collection.
 pub(super) async fn dispatch(call: &Call, bucket: &str, names: (&str, &str), key: Option<&str>) -> Outcome {
     let info = call.bucket(bucket)?;
-    let place = Place { call, bucket, collection: collection(info, names)? };
+    let place = Place { call, bucket, names, collection: collection(info, names)? };
     match (key, &call.method) {
         (None, _) => list(&place).await,
         (Some(key), &Method::GET) => {
             let document = place.read(key).await?;
-            call.audit(AuditKind::DocumentRead, &format!("{bucket}/{}/{}/{key}", names.0, names.1), "");
+            place.audit_read(key);
             Ok(json_ok(&shown(key, &document)))
         }
         (Some(key), method) => {
             let act = if *method == Method::DELETE { removal(call, key)? } else { write(call, key)? };
-            let answer = place.ask(key.as_bytes(), act).await?;
+            // Before it is done: a client that goes meanwhile ends this request, and not what it has asked for.
             call.audit(
                 AuditKind::DocumentChanged,
                 &format!("{bucket}/{}/{}/{key}", names.0, names.1),
                 method.as_str(),
             );
+            let answer = place.ask(key.as_bytes(), act).await?;
             let mut reply = json_ok(&json!([]));
             if let DocumentAnswer::Done(cas) = answer
                 && let Ok(tag) = format!("\"{cas}\"").parse()
@@ -88,6 +89,8 @@ fn collection(info: &BucketInfo, (scope, collection): (&str, &str)) -> Result<u3
 struct Place<'a> {
     call: &'a Call,
     bucket: &'a str,
+    /// Scope and collection.
+    names: (&'a str, &'a str),
     collection: u32,
 }
 
@@ -98,6 +101,12 @@ impl Place<'_> {
             DocumentAnswer::Document(document) => Ok(document),
             _ => Err(refused(DocumentRefusal::NotHere)),
         }
+    }
+
+    /// Takes note that a document was read.
+    fn audit_read(&self, key: &str) {
+        let (bucket, (scope, collection)) = (self.bucket, self.names);
+        self.call.audit(AuditKind::DocumentRead, &format!("{bucket}/{scope}/{collection}/{key}"), "");
     }
 
     /// Has the node that has a key's active copy do something.
@@ -260,6 +269,7 @@ async fn list(place: &Place<'_>) -> Outcome {
         if !includes {
             rows.push(json!({ "id": key }));
         } else if let Ok(document) = place.read(&key).await {
+            place.audit_read(&key);
             rows.push(json!({ "id": key, "doc": shown(&key, &document) }));
         }
     }

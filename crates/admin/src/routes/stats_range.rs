@@ -19,6 +19,8 @@ use crate::{
 /// Most questions in a request, and most points of a series.
 const QUESTIONS_MAX: usize = 100;
 const POINTS_MAX: u64 = 11_000;
+/// Most points of all series that a request has put together: each takes about 150 bytes until the answer is sent.
+const REQUEST_POINTS_MAX: usize = 500_000;
 /// Sections of statistics that are about the process and the machine: their series have no bucket.
 const OF_NODE: [&str; 4] = ["Process", "Client connections", "Memory of the process", "Machine"];
 /// Parameters of a GET that are no labels.
@@ -145,7 +147,7 @@ impl Asked {
 
     /// The finest samples that reach back far enough.
     fn zoom(&self, now: u64) -> Zoom {
-        let reaches = |zoom: &Zoom| self.start + zoom.step_secs() * zoom.rows() as u64 >= now;
+        let reaches = |zoom: &Zoom| self.start.saturating_add(zoom.step_secs() * zoom.rows() as u64) >= now;
         Zoom::ALL.into_iter().find(reaches).unwrap_or(Zoom::Year)
     }
 
@@ -172,11 +174,12 @@ struct Series {
 /// GET and POST.
 pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     let now = now_ms() / 1_000;
+    let mut left = REQUEST_POINTS_MAX;
     if call.method == Method::GET {
         let [name, functions @ ..] = path else { return Ok(reply::method_not_allowed()) };
         let question = of_path(call, name, functions)?;
         return match Asked::of(question, now) {
-            Ok(asked) => Ok(json_ok(&answer(call, &asked, now).await)),
+            Ok(asked) => Ok(json_ok(&answer(call, &asked, now, &mut left).await)),
             Err(text) => Err(reply::bad_request(&text)),
         };
     }
@@ -191,7 +194,7 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     let mut answers = Vec::new();
     for question in questions {
         answers.push(match Asked::of(question, now) {
-            Ok(asked) => answer(call, &asked, now).await,
+            Ok(asked) => answer(call, &asked, now, &mut left).await,
             Err(text) => json!({ "data": [], "errors": [{ "node": "", "error": text }] }),
         });
     }
@@ -216,7 +219,8 @@ fn of_path(call: &Call, name: &str, functions: &[&str]) -> Result<Question, http
     Ok(question)
 }
 
-async fn answer(call: &Call, asked: &Asked, now: u64) -> Value {
+/// `left`: how many more points the request may have.
+async fn answer(call: &Call, asked: &Asked, now: u64, left: &mut usize) -> Value {
     let (mut series, mut errors) = (Vec::new(), BTreeMap::new());
     let declared = declared(call, &asked.name);
     if let Some((_, about, _)) =
@@ -228,7 +232,7 @@ async fn answer(call: &Call, asked: &Asked, now: u64) -> Value {
         };
         errors.insert(String::new(), text);
     } else if !declared.is_empty() {
-        series = collected(call, asked, &declared, now, &mut errors).await;
+        series = collected(call, asked, &declared, now, (left, &mut errors)).await;
     }
     let series = folded(series, asked.over_nodes, asked.fold);
     let shown = |one: Series| {
@@ -269,7 +273,7 @@ async fn collected(
     asked: &Asked,
     declared: &[(bool, &'static Statistic, &'static Metric)],
     now: u64,
-    errors: &mut BTreeMap<String, &'static str>,
+    (left, errors): (&mut usize, &mut BTreeMap<String, &'static str>),
 ) -> Vec<Series> {
     let _turn = stats::TURN.acquire().await;
     let zoom = asked.zoom(now);
@@ -308,6 +312,12 @@ async fn collected(
             let Some(node) = call.meta.node_by_id(*id) else { continue };
             for (about, metric, labels) in &of_here {
                 let points = points(samples, about, metric.scale, asked, zoom);
+                let Some(rest) = left.checked_sub(points.len()) else {
+                    let text = "too many points: ask for less time, a longer step or fewer series";
+                    errors.insert(String::new(), text);
+                    return series;
+                };
+                *left = rest;
                 let nodes = BTreeSet::from([nodes::hostname(call, node)]);
                 series.push(Series { nodes, labels: labels.clone(), points });
             }
@@ -321,12 +331,13 @@ fn points(samples: &Samples, about: &Statistic, scale: f64, asked: &Asked, zoom:
     let Some(figures) = about.rest.first().and_then(|name| samples.values.get(*name)) else {
         return Points::new();
     };
-    let reach_ms = asked.step.max(zoom.step_secs()) * 1_000;
+    let reach_ms = asked.step.max(zoom.step_secs()).saturating_mul(1_000);
     let moments = (asked.start..=asked.end).step_by(usize::try_from(asked.step).unwrap_or(usize::MAX));
     let at = |secs: u64| {
-        let after = samples.timestamps.partition_point(|at| *at <= secs * 1_000);
+        let ms = secs.saturating_mul(1_000);
+        let after = samples.timestamps.partition_point(|at| *at <= ms);
         let index = after.checked_sub(1)?;
-        let is_near = secs * 1_000 - samples.timestamps.get(index)? <= reach_ms;
+        let is_near = ms - samples.timestamps.get(index)? <= reach_ms;
         Some((secs, figures.get(index).filter(|_| is_near)? * scale))
     };
     moments.filter_map(at).collect()

@@ -84,6 +84,11 @@ fn keys_are_listed_in_order_within_bounds() {
     assert_eq!(keys("startkey=%22b%22&endkey=%22c%22&inclusive_end=false"), ["b"]);
     let whole = node.get(&format!("{OF_COLLECTION}?include_docs=true&limit=1")).json();
     assert_eq!((&whole["rows"][0]["id"], &whole["rows"][0]["doc"]["json"]), (&json!("of-c-a"), &json!("1")));
+    let is_read = |subject: &str| {
+        let audited = node.node.audited.lock().unwrap();
+        audited.iter().any(|event| event.kind == AuditKind::DocumentRead && event.subject == subject)
+    };
+    assert!(is_read("b/s/c/of-c-a") && !is_read("b/s/c/of-c-b"), "a list has read what it shows");
     for query in [
         "startkey=b",
         "startkey=1",

@@ -136,6 +136,9 @@ fn problems(seen: &Seen) -> Vec<(Health, String)> {
             problems.push((health, format!("{}: {}", text(alert, "name"), text(alert, "text"))));
         }
     }
+    for node in list(&seen.alerts["missingNodes"]).filter_map(Value::as_str) {
+        problems.push((Health::Warnings, format!("node {node} does not say which alerts fire on it")));
+    }
     if seen.pool["balanced"] == false {
         problems.push((Health::Warnings, "data is not spread as it should be: rebalance".into()));
     }

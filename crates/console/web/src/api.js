@@ -122,8 +122,12 @@ export async function logIn(name, password) {
 }
 
 export async function logOut() {
-  await post('/uilogout').catch(() => {});
+  try {
+    await post('/uilogout');
+    farewell.value = 'You have logged out.';
+  } catch {
+    farewell.value = 'The node does not know that you have logged out. Close the browser, or log in and out again.';
+  }
   remember(false);
-  farewell.value = 'You have logged out.';
   user.value = null;
 }

@@ -23,19 +23,26 @@ function fault(text) {
   }
 }
 
-/** JSON with one member a line, unless numbers in it would change by being read. */
+/** JSON with one member a line, unless anything but white space in it would change by being read: digits, or members of one name. */
 function laidOut(text) {
   try {
     const value = JSON.parse(text);
-    return JSON.stringify(value) === text.replace(/\s+/g, '') || !/\d{16}|\.\d*0\b|[eE][+-]?\d/.test(text) ? JSON.stringify(value, null, 2) : text;
+    const packed = text.replace(/("(?:\\.|[^"\\])*")|\s+/g, (_, string = '') => string);
+    return JSON.stringify(value) === packed ? JSON.stringify(value, null, 2) : text;
   } catch {
     return text;
   }
 }
 
+/** The path of a document. Browsers take these two keys for steps in a path, and would ask for something else. */
+function pathOf(base, key) {
+  if (key === '.' || key === '..') throw new Error('A browser cannot ask for a document of this key. Use a client.');
+  return `${base}/${part(key)}`;
+}
+
 function Editor({ base, id, close }) {
   const isNew = id === undefined;
-  const seen = usePoll(() => (isNew ? Promise.resolve({ json: '{\n  \n}', settee: { cas: '0' } }) : ask(`${base}/${part(id)}`)), 0, [base, id]);
+  const seen = usePoll(() => (isNew ? Promise.resolve({ json: '{\n  \n}', settee: { cas: '0' } }) : ask(pathOf(base, id))), 0, [base, id]);
   const [text, setText] = useState();
   const [isDeleting, setDeleting] = useState(false);
   const document = seen.data;
@@ -47,7 +54,7 @@ function Editor({ base, id, close }) {
     const form = { value: text, cas: document.settee.cas, flags: document.meta?.flags };
     const target = isNew ? key : id;
     try {
-      await post(`${base}/${part(target)}`, form);
+      await post(pathOf(base, target), form);
     } catch (error) {
       throw error.status === 409 && isNew ? new Error('There is a document of that key already. Open it instead.') : error;
     }
@@ -56,7 +63,7 @@ function Editor({ base, id, close }) {
   };
   if (isDeleting) {
     return (
-      <Confirm title="Delete the document" name={id} action="Delete" close={() => setDeleting(false)} run={async () => { await drop(`${base}/${part(id)}?cas=${document.settee.cas}`); note(`${id} is deleted.`); close(); }}>
+      <Confirm title="Delete the document" name={id} action="Delete" close={() => setDeleting(false)} run={async () => { await drop(`${pathOf(base, id)}?cas=${document.settee.cas}`); note(`${id} is deleted.`); close(); }}>
         <p>The document is deleted, unless somebody has changed it since you opened it.</p>
       </Confirm>
     );
@@ -95,7 +102,7 @@ function Keys({ bucket, scope, collection }) {
   const close = () => { setOpen(undefined); seen.refresh(); };
   const columns = [{ title: 'Key', isKey: true, value: (row) => row.id, show: (row) => <button type="button" class="plain key" onClick={() => setOpen({ id: row.id })}>{row.id}</button> }];
   const look = async ({ begins }) => { setPages(['']); setPrefix(begins); };
-  const openKey = async ({ key }) => { await ask(`${base}/${part(key)}`); setOpen({ id: key }); };
+  const openKey = async ({ key }) => { await ask(pathOf(base, key)); setOpen({ id: key }); };
   return (
     <section class="card" aria-label="Keys">
       <div class="bar">

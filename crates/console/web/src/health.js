@@ -1,5 +1,5 @@
 // What an operator has to know at once. Pure: answers of REST go in, and findings come out.
-import { bytes, count, duration, last, percent } from './format.js';
+import { bytes, count, duration, last, moment, percent } from './format.js';
 
 /** Latest figure of a statistic of a bucket. */
 const now = (samples, name) => last(samples?.[name]) ?? 0;
@@ -37,17 +37,30 @@ function ofBucket({ name }, samples) {
   return found;
 }
 
-/** Everything that is wrong, worst first. `samples`: the statistics of each bucket, by its name. */
-export function findings(pool, buckets, samples) {
+/** Alerts that fire on any node. Nodes that are not heard of are found by themselves. */
+function ofAlerts(firing, buckets) {
+  return firing.filter(({ name }) => name !== 'node_down').map(({ name, level, subject, text, since }) => {
+    const bucket = buckets.find((one) => one.name === subject.split('/')[0]);
+    const place = bucket ? { page: 'buckets', name: bucket.name } : { page: 'servers' };
+    return { level: level === 'critical' ? 'bad' : 'warn', text, advice: `Since ${moment(Date.parse(since))}. docs/operating/alerts.md says what to do about ${name}.`, ...place };
+  });
+}
+
+/** What the node that answers says, where the reader may not see the alerts of all. */
+const ofPool = (alerts) => alerts.map((one) => ({ level: 'warn', text: typeof one === 'string' ? one : one.msg, advice: '', page: 'servers' }));
+
+/**
+ * Everything that is wrong, worst first. `samples`: the statistics of each bucket, by its name. `firing`: alerts of all nodes, if the
+ * reader may see them.
+ */
+export function findings(pool, buckets, samples, firing) {
   const found = [...ofNodes(pool)];
-  for (const text of pool.alerts ?? []) {
-    found.push({ level: 'bad', text: typeof text === 'string' ? text : text.msg, advice: 'The page Logs says when it began.', page: 'logs' });
-  }
   if (pool.rebalanceStatus === 'running') {
     found.push({ level: 'info', text: 'A rebalance is running.', advice: 'The page Servers says how far it is.', page: 'servers' });
   } else if (!pool.balanced && !found.some((one) => one.page === 'servers')) {
     found.push({ level: 'warn', text: 'Data is not spread as it should be.', advice: 'Rebalance on the page Servers.', page: 'servers' });
   }
+  found.push(...(firing ? ofAlerts(firing, buckets) : ofPool(pool.alerts ?? [])));
   for (const bucket of buckets) found.push(...ofBucket(bucket, samples[bucket.name]));
   if (pool.nodes.length > 1) {
     const bare = buckets.filter((bucket) => bucket.replicaNumber === 0).map((bucket) => bucket.name);

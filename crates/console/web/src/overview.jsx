@@ -17,13 +17,14 @@ async function everyBucket(buckets, zoom) {
 }
 
 async function look() {
-  const [pool, buckets, logs, slo] = await Promise.all([
+  const [pool, buckets, logs, slo, alerts] = await Promise.all([
     ask('/pools/default'),
     ask('/pools/default/buckets?skipMap=true'),
     ask('/logs').catch(() => ({ list: [] })),
     ask('/settee/slo').catch(() => ({ objectives: [] })),
+    ask('/settee/alerts').catch(() => undefined),
   ]);
-  return { pool, buckets, logs: logs.list, objectives: slo.objectives, samples: await everyBucket(buckets, 'minute') };
+  return { pool, buckets, logs: logs.list, objectives: slo.objectives, firing: alerts?.firing, samples: await everyBucket(buckets, 'minute') };
 }
 
 /** What the figures of the last hour say, which change slowly. */
@@ -152,12 +153,12 @@ export function Overview() {
   const seen = usePoll(look, EVERY);
   const past = usePoll(lookBack, 60_000);
   if (!seen.data) return <Page title="Overview"><Loading of={seen} /></Page>;
-  const { pool, buckets, logs, objectives, samples } = seen.data;
+  const { pool, buckets, logs, objectives, firing, samples } = seen.data;
   return (
     <Page title={pool.clusterName || 'Overview'}>
       <Trouble error={seen.error} />
       <div class="cards">
-        <Healthy found={findings(pool, buckets, samples)} />
+        <Healthy found={findings(pool, buckets, samples, firing)} />
         <Slow buckets={buckets} samples={samples} objectives={objectives} />
         <RunsOut pool={pool} buckets={buckets} samples={samples} past={past.data} />
         <Changed logs={logs} />

@@ -2,7 +2,10 @@
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ask } from './api.js';
 
-/** What `load` has resolved with last, asked for anew `every` milliseconds. A hidden page asks nothing, so that its session ends. */
+/**
+ * What `load` has resolved with last, asked for anew `every` milliseconds. A hidden page asks nothing, so that its session ends. With 0
+ * it is asked once, and stays as it is when the page is seen again: somebody may be editing it.
+ */
 export function usePoll(load, every, inputs = []) {
   const [state, set] = useState({ data: undefined, error: undefined });
   const turn = useRef(0);
@@ -19,12 +22,17 @@ export function usePoll(load, every, inputs = []) {
     set({ data: undefined, error: undefined });
     let timer;
     let isOver = false;
+    let hasAsked = false;
+    const again = () => {
+      hasAsked = true;
+      return refresh();
+    };
     const look = async () => {
-      if (!document.hidden) await refresh();
+      if (!document.hidden) await again();
       if (!isOver && every) timer = setTimeout(look, every);
     };
     look();
-    const seen = () => document.hidden || refresh();
+    const seen = () => document.hidden || (hasAsked && !every) || again();
     document.addEventListener('visibilitychange', seen);
     return () => {
       isOver = true;

@@ -1,7 +1,15 @@
 // Where the reader is: the part of the address after `#`, as decoded segments.
 import { signal } from '@preact/signals';
 
-const read = () => location.hash.replace(/^#\/?/, '').split('/').filter(Boolean).map(decodeURIComponent);
+const decoded = (segment) => {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    // Somebody has typed it.
+    return segment;
+  }
+};
+const read = () => location.hash.replace(/^#\/?/, '').split('/').filter(Boolean).map(decoded);
 
 export const route = signal(read());
 addEventListener('hashchange', () => {

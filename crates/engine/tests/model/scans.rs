@@ -1,5 +1,6 @@
-//! Range scans beside everything else that happens to a bucket: each shows its collection exactly as the model had it at one moment while
-//! the scan was created, whatever is written, ejected, compacted, dropped or emptied before it is read; and no scan outlives its bucket.
+//! Range scans beside everything else that happens to a bucket. Each shows its collection exactly as the model had it at one moment while
+//! the scan was created. Nothing that is written, ejected, compacted, dropped or emptied before it is read changes that. No scan outlives
+//! its bucket.
 //!
 //! Scans have dice of their own: what else happens under a seed is the same without them.
 

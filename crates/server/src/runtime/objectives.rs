@@ -139,6 +139,8 @@ impl Objectives {
                 known.insert(key, past);
             }
         }
+        // What is left was removed while this node was down: another objective of that name has no past.
+        read.clear();
     }
 
     /// What was counted for every objective.

@@ -74,7 +74,7 @@ pub(super) fn prometheus(objectives: &[Objective]) -> String {
     let mut rules = "groups:\n".to_owned();
     for one in objectives {
         // Writing to a string cannot fail.
-        let _ = writeln!(rules, "  - name: {}", quoted(&format!("settee-slo-{}-{}", one.bucket, one.name)));
+        let _ = writeln!(rules, "  - name: {}", quoted(&format!("settee-slo-{}/{}", one.bucket, one.name)));
         rules.push_str("    rules:\n");
         for span in Span::ALL {
             let name = span.name();

@@ -1,8 +1,8 @@
 //! Documents for REST: what this node does with the copies that are active on it. It is for people who look at a document, not for
 //! clients: few at a time, each on a blocking thread, which waits for the disk as a parked request does.
 //!
-//! Writes are admitted as every client's are, and as durable as the bucket asks at least. A list is made of range scans, one vBucket after
-//! another. Each scan ends where no key can get into the list any more.
+//! A write is as durable as the bucket asks at least. It does not wait for a turn where clients' writes are paced: the engine refuses what
+//! does not fit. A list is made of range scans, one vBucket after another. Each scan ends where no key can get into the list any more.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ use service::Alarm;
 use tokio::sync::Semaphore;
 
 use super::Control;
-use crate::{handlers::get::plain_body, value};
+use crate::{handlers::get::plain_body, lease, value};
 
 /// Documents that are read or written at the same time, and lists that are made.
 static ACTS: Semaphore = Semaphore::const_new(16);
@@ -47,14 +47,14 @@ pub(super) async fn answer(
     };
     let turn = turn.map_err(|_| ClusterError::Failed("the node is stopping".into()))?;
     let done = control.blocking(move |me| {
+        // The work has the turn: it goes on when nobody waits for the answer any more.
+        let _turn = turn;
         let Some(desk) = Desk::of(me, &question) else {
             return Ok(DocumentAnswer::Refused(DocumentRefusal::NotHere));
         };
         Ok(desk.act(question.act).unwrap_or_else(DocumentAnswer::Refused))
     });
-    let done = done.await;
-    drop(turn);
-    done
+    done.await
 }
 
 /// A collection of an open bucket, and a thread that may wait.
@@ -78,6 +78,15 @@ impl<'a> Desk<'a> {
 
     fn now(&self) -> Now {
         self.control.shared.now()
+    }
+
+    /// Refuses what needs an active copy while this node may not serve: others may have taken over, and have newer documents.
+    fn require_lease(&self) -> Result<(), DocumentRefusal> {
+        if self.control.shared.lease.has_run_out(lease::clock_millis) {
+            let text = "The node has lost touch with its cluster and serves nothing until it is back. Ask another node.";
+            return Err(DocumentRefusal::Busy(text.into()));
+        }
+        Ok(())
     }
 
     fn act(&self, act: DocumentAct) -> Result<DocumentAnswer, DocumentRefusal> {
@@ -133,6 +142,7 @@ impl<'a> Desk<'a> {
                 (doc.share(), doc.datatype, document)
             })
         })?;
+        self.require_lease()?;
         let mut scratch = Vec::new();
         let body = plain_body(&value, &mut datatype, Datatype::JSON, &mut scratch);
         let body =
@@ -173,6 +183,7 @@ impl<'a> Desk<'a> {
         mut attempt: impl FnMut() -> Result<T, Refusal>,
     ) -> Result<T, DocumentRefusal> {
         loop {
+            self.require_lease()?;
             match attempt() {
                 Ok(done) => return Ok(done),
                 Err(Refusal::Status(status)) => return Err(refusal(status)),
@@ -198,6 +209,7 @@ impl<'a> Desk<'a> {
                 _ => end_of(range),
             };
             self.scan(VbId(vb), range, to, &mut found)?;
+            self.require_lease()?;
             if Instant::now() >= self.until {
                 let text = "There are too many keys for a list. Ask for a longer prefix.";
                 return Err(DocumentRefusal::Busy(text.into()));
