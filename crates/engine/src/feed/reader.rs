@@ -77,13 +77,16 @@ impl Bucket {
             return Err(Status::NotSupported);
         }
         let home: Arc<dyn Home> = self.clone();
-        let (cursor, (purge_known, visible, resumes)) = CursorGuard::register(&home, vb, |v| {
+        let (cursor, (purge_known, visible, resumes, through)) = CursorGuard::register(&home, vb, |v| {
             let is_known = options.from.max(options.through) <= v.high_seqno;
             // What was visible before the last such mutation is not remembered.
             let visible = if options.from >= v.marks.visible { v.marks.visible } else { Seqno(0) };
             // Where no durable write has ended there is nothing to be heard.
             let resumes = options.inside && options.prepares && v.marks.completed > Seqno(0);
-            if is_known { Ok((v.purge_seqno, visible, resumes)) } else { Err(Status::Range) }
+            // No snapshot ends inside of one that this node was told from disk when it was a replica.
+            let told = v.told_from_disk();
+            let through = if options.from < told { options.through.max(told) } else { options.through };
+            if is_known { Ok((v.purge_seqno, visible, resumes, through)) } else { Err(Status::Range) }
         })?;
         Ok(Feed {
             bucket: Arc::clone(self),
@@ -92,7 +95,7 @@ impl Bucket {
             waiter,
             seqno: options.from,
             resumes,
-            through: options.through,
+            through,
             purge_known,
             visible,
             backfill: None,

@@ -38,6 +38,12 @@ impl VBucket {
         self.pending.is_damaged() || self.facts().is_given_up()
     }
 
+    /// Up to here its history may come from snapshots that were read from disk. These leave out what they have a newer version of, so
+    /// before their end neither memory nor disk has a state that ever was.
+    pub(crate) fn told_from_disk(&self) -> Seqno {
+        self.following.disk_end
+    }
+
     /// Everything the vBucket holds is whole, and was prepared under the levels that it says.
     pub(crate) fn note_whole(&mut self) {
         self.following.prepared = self.marks.prepared;

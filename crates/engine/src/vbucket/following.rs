@@ -23,7 +23,7 @@ pub(crate) struct Following {
     pub(crate) has_new_log: bool,
     /// The last prepare in whole snapshots.
     pub(crate) prepared: Seqno,
-    /// The last whole snapshot from disk ends here: it is acknowledged once that is synced.
+    /// The last whole snapshot from disk ends here: it is acknowledged once that is synced. A later active knows it still.
     pub(crate) disk_end: Seqno,
     pub(crate) high_prepared: Seqno,
     /// The waiter for that to rise above a seqno.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod alike;
+mod gaps;
 mod going_back;
 mod remembering;
 #[path = "../support/mod.rs"]

@@ -62,6 +62,12 @@ pub(crate) const FOUND: &[Found] = &[
         what: "a flush was refused though there was room again: what compaction had given up only it took back",
     },
     Found {
+        kind: &kinds::NARROW,
+        seed: 430_051,
+        what: "a feed of a copy that had become active ended a snapshot inside of one that the copy was told from disk: its reader kept a \
+               document that was deleted by then",
+    },
+    Found {
         kind: &kinds::PAUSES,
         seed: 3,
         what: "a leader that was replaced while it was paused granted itself a lease when it woke: a reader saw an old value",

@@ -268,6 +268,11 @@ impl Subscriber {
         }
         if !is_end && part.seqno == part.snapshot.1 {
             self.told.snapshots += 1;
+            // Its node may have purged since anybody else has looked.
+            let line = part.node.and_then(|node| self.lines.get(&node));
+            if let Some(history) = line.and_then(|line| line.engine.vb_history(vb).ok()) {
+                feeds.purged(&place, history.purge_seqno);
+            }
             self.judge(&place, &part, feeds, counts);
             part.save();
         }
