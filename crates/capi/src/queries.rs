@@ -11,6 +11,7 @@ pub(crate) mod fixture;
 mod gather;
 pub(crate) mod here;
 mod homes;
+mod places;
 mod plan;
 mod reducers;
 mod shares;

@@ -18,18 +18,24 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
 };
-use views::index::{
-    Reducing,
-    wire::{AnswerWriter, Question},
+use views::{
+    index::{
+        Reducing,
+        wire::{AnswerWriter, Question},
+    },
+    query::Stale,
 };
 
 use super::{
     here::{Holding, Local, Refused, begin},
+    places::Places,
     reducers::{Reducer, Reducers},
 };
 
-/// Answers that are begun at the same time: each may wait for an index.
-const BEGINNING: usize = 96;
+/// Answers that are begun at the same time and wait until an index is as far as they ask.
+const NEWEST: usize = 64;
+/// The same of answers that take an index as it is.
+const PRESENT: usize = 32;
 /// Pieces that are made at the same time.
 const PIECES: usize = 24;
 /// The same of answers that functions of users reduce, which take up to minutes: they keep no others from being made.
@@ -52,7 +58,8 @@ pub(crate) trait Homes: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Desk {
     homes: Arc<dyn Homes>,
-    beginning: Arc<Semaphore>,
+    newest: Arc<Places>,
+    present: Arc<Places>,
     pieces: Arc<Semaphore>,
     pieces_reduced: Arc<Semaphore>,
 }
@@ -68,9 +75,9 @@ impl Drop for Wanted {
 
 impl Desk {
     pub(crate) fn new(homes: Arc<dyn Homes>) -> Self {
-        let [beginning, pieces, pieces_reduced] =
-            [BEGINNING, PIECES, PIECES_REDUCED].map(|most| Arc::new(Semaphore::new(most)));
-        Self { homes, beginning, pieces, pieces_reduced }
+        let [newest, present] = [NEWEST, PRESENT].map(|most| Arc::new(Places::new(most)));
+        let [pieces, pieces_reduced] = [PIECES, PIECES_REDUCED].map(|most| Arc::new(Semaphore::new(most)));
+        Self { homes, newest, present, pieces, pieces_reduced }
     }
 
     /// The places in which pieces of an answer are made that is reduced so.
@@ -92,7 +99,9 @@ impl Desk {
         let home =
             home.ok_or_else(|| Refused::Again("this node has not opened the bucket yet".to_owned()))?;
         let until = Instant::now() + timeout(question.query.connection_timeout);
-        let place = place(&self.beginning).await.map_err(Refused::Failed)?;
+        let places = if question.query.stale == Stale::False { &self.newest } else { &self.present };
+        let place = places.take(&question.bucket).await;
+        let place = place.map_err(|error| Refused::Failed(error.to_string()))?;
         let has_left = Arc::new(AtomicBool::new(false));
         let _wanted = Wanted(Arc::clone(&has_left));
         let begun = spawn_blocking(move || {

@@ -171,9 +171,10 @@ impl Asking<'_> {
                 (node, vbs, address, outcome)
             });
         }
+        let mut unheard = plan.nodes.clone();
         while let Some(done) = round.join_next().await {
-            // A task that panicked leaves its vBuckets to the next round.
             let Ok((node, vbs, name, outcome)) = done else { continue };
+            unheard.remove(&node);
             match outcome {
                 Outcome::Again(error) => lacking.push((Some(node), vbs, error, MOVING)),
                 Outcome::Unreachable(error) => lacking.push((Some(node), vbs, error, self.reach.unreachable)),
@@ -188,6 +189,11 @@ impl Asking<'_> {
                 }
             }
         }
+        // A task that panicked: its vBuckets are asked for again, but not without end.
+        lacking.extend(unheard.into_iter().map(|(node, vbs)| {
+            let error = SourceError::new(HERE, format!("asking node {node} failed"));
+            (Some(node), vbs, error, self.reach.unreachable)
+        }));
         lacking
     }
 }
