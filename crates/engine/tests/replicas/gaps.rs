@@ -2,7 +2,7 @@
 //! active, is told of an end in between.
 
 use base::{Seqno, VbRole, bucket::BucketKind};
-use settee_engine::{FeedEnd, FeedOptions, FeedStep, ReplicaKind};
+use settee_engine::{FeedEnd, FeedOptions, FeedStep, ReplicaItem, ReplicaKind};
 
 use crate::{
     WAITER, item, marker, node,
@@ -39,4 +39,15 @@ fn no_snapshot_ends_inside_of_what_was_told_from_disk() {
     assert_eq!(first_end(&copy), Ok(Some(Seqno(5))), "from memory");
     copy.flush();
     assert_eq!(first_end(&copy), Ok(Some(Seqno(5))), "from disk");
+}
+
+#[test]
+fn what_ends_without_an_item_is_told_from_disk_to_its_end() {
+    let mut copy = node(BucketKind::Couchbase, VbRole::Dead);
+    copy.bucket.make_replica(VB, 1).unwrap();
+    let advance = ReplicaItem { value: b"", ..item(ReplicaKind::Advance, b"\0", 9) };
+    told(&copy, &marker(0, 9, true), &[item(ReplicaKind::Mutation, b"\0a", 3), advance]);
+    copy.flush();
+    copy.bucket.activate(VB, 2, turned(), copy.now()).unwrap();
+    assert_eq!(first_end(&copy), Ok(Some(Seqno(9))));
 }

@@ -138,6 +138,8 @@ impl Copies for Node {
         let topology = Topology { chains: vec![vec![NodeId(2)]], copies: 1 };
         let (term, now) = (self.term + 1, self.rig().now());
         self.rig().bucket.activate(vb, term, topology, now).unwrap();
+        // What was told from disk is told on once all of it is on disk.
+        self.rig().flush();
         let contents = contents_of(self.rig(), vb);
         Contents { seqno: status.history.high_seqno, ..contents }
     }
