@@ -181,8 +181,8 @@ def write(node, bucket, collections, seed, seconds=None, operations=None, **opti
 
 
 def settled(node, bucket):
-    """High seqnos, once documents that expire have done so: those of one second live for two at most."""
-    time.sleep(2.5)
+    """High seqnos, once documents that expire have done so: those of one second live for two at most, and the pager comes each second."""
+    time.sleep(3.5)
     with documents.connect(node, bucket) as client:
         before = None
         while (now := documents.high_seqnos(client)) != before:
