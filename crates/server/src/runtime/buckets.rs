@@ -420,6 +420,8 @@ impl OpenBuckets {
         let folder = self.data_dir.bucket(&leaver.uuid);
         let record = self.data_dir.shards_record(&leaver.uuid);
         let (leaving, left) = (Arc::clone(&self.leaving), Arc::clone(&self.left));
+        // Services hold it until they hear that it is closed. A node that is added again at once has to wait for that.
+        self.bells.services.ring();
         // Shared, so that it is still there if no thread is.
         let leaver = Arc::new(Mutex::new(Some(leaver)));
         let taken = Arc::clone(&leaver);
