@@ -98,8 +98,8 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Tells what has changed since the last look, where `open` are the buckets that are open.
-    pub fn look(&mut self, open: &[(BucketUuid, Arc<Bucket>)], mut tell: impl FnMut(Event)) {
+    /// Tells which buckets are closed since the last look, where `open` are those that are open. Nothing of them is held from then on.
+    pub fn let_go(&mut self, open: &[(BucketUuid, Arc<Bucket>)], mut tell: impl FnMut(Event)) {
         let is_same = |uuid: &BucketUuid, bucket: &Arc<Bucket>| {
             open.iter().any(|(found, now)| found == uuid && Arc::ptr_eq(now, bucket))
         };
@@ -110,6 +110,11 @@ impl Lifecycle {
             }
             stays
         });
+    }
+
+    /// Tells what has changed since the last look, where `open` are the buckets that are open.
+    pub fn look(&mut self, open: &[(BucketUuid, Arc<Bucket>)], mut tell: impl FnMut(Event)) {
+        self.let_go(open, &mut tell);
         // A cache has no feeds.
         for (uuid, bucket) in open.iter().filter(|(_, bucket)| bucket.kind() != BucketKind::Memcached) {
             let (_, told) = self.buckets.entry(uuid.clone()).or_insert_with(|| {

@@ -94,6 +94,9 @@ impl Services {
             while !duty.is_over() {
                 if ready() {
                     lifecycle.look(&open(), &mut tell);
+                } else {
+                    // A node that is taken in anew opens a bucket once nobody holds the one that it had before.
+                    lifecycle.let_go(&open(), &mut tell);
                 }
                 duty.rest(LOOK);
             }
