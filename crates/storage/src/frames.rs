@@ -185,6 +185,7 @@ impl<'s> Frames<'s> {
     }
 
     /// Makes the window hold `need` bytes from `at` on, or up to the end of the walk.
+    #[expect(clippy::indexing_slicing, reason = "a read gives no more bytes than its buffer has")]
     fn fill(&mut self, at: u64, need: usize) -> Result<(), StoreError> {
         let held = self.start + self.window.len() as u64;
         if at >= self.start && at + need as u64 <= held {

@@ -321,6 +321,7 @@ impl Opening<'_> {
         }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "a read gives no more bytes than its buffer has")]
     fn read_header(&self, file: &dyn FsFile, name: &str) -> Result<Option<Header>, StoreError> {
         let mut block = vec![0; DATA_START as usize];
         let count = match file.read_at(&mut block, 0) {

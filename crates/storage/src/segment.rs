@@ -205,6 +205,7 @@ impl Segment {
     }
 
     /// One bad block must not cost what lies around it.
+    #[expect(clippy::indexing_slicing, reason = "`within` is at most what is left of the buffer")]
     fn read_by_blocks(&self, buffer: &mut [u8], offset: u64) -> Result<(usize, Vec<(u64, u64)>), StoreError> {
         // Asked first: a block that cannot be read does not say whether the file ends in it.
         let length = self.length()?.saturating_sub(offset).min(buffer.len() as u64) as usize;
@@ -236,6 +237,7 @@ impl Segment {
     }
 
     /// The trailer at the file's end, if there is an intact one.
+    #[expect(clippy::indexing_slicing, reason = "a read gives no more bytes than its buffer has")]
     pub(crate) fn read_trailer(&self) -> Result<Option<Trailer>, StoreError> {
         let length = self.length()?;
         let mut bytes = [0; footer::TRAILER];
@@ -256,6 +258,7 @@ impl Segment {
     }
 
     /// Reads and checks the record at `offset`, of which at least `length` bytes are worth reading at once.
+    #[expect(clippy::indexing_slicing, reason = "a read gives no more bytes than its buffer has")]
     pub(crate) fn record_at<R>(
         &self,
         offset: u64,

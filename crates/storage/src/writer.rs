@@ -82,6 +82,10 @@ impl Writer {
     }
 
     /// Sets a vBucket's state; what the log knows better stays unless the contents are dropped.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "both lists have a place for each vBucket of the store, and a `VbId` of the store is below their number"
+    )]
     pub(crate) fn set_state(&mut self, vb: VbId, state: &VbState, dropped: bool) {
         let index = usize::from(vb.get());
         if self.vbs.len() <= index {
@@ -99,6 +103,7 @@ impl Writer {
     }
 
     /// The highest seqnos of the vBuckets that have changed since this was last asked.
+    #[expect(clippy::indexing_slicing, reason = "both lists have a place for each vBucket of the store")]
     pub(crate) fn take_changed(&mut self, core: &Core) -> Vec<(VbId, High)> {
         let changed = std::mem::take(&mut self.changed);
         let high = |vb: VbId| {
@@ -151,6 +156,7 @@ impl Writer {
         (committed, result)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "`committed` counts batches of the same list")]
     fn append_parts(
         &mut self,
         core: &Core,

@@ -120,6 +120,7 @@ pub struct PoolBytes([u64; POOLS]);
 impl PoolBytes {
     /// One pool's.
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "the array has a place for each pool")]
     pub fn of(&self, pool: Pool) -> u64 {
         self.0[pool as usize]
     }
@@ -130,6 +131,7 @@ impl PoolBytes {
         self.0.iter().sum()
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the array has a place for each pool")]
     pub(crate) fn add(&mut self, pool: Pool, bytes: u64) {
         self.0[pool as usize] += bytes;
     }

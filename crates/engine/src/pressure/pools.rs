@@ -21,12 +21,14 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
+    #[expect(clippy::indexing_slicing, reason = "the array has a place for each pool")]
     pub(crate) fn add(&self, pool: Pool, bytes: u64) {
         self.bytes[pool as usize].fetch_add(bytes, Ordering::Relaxed);
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Takes away what was added before.
+    #[expect(clippy::indexing_slicing, reason = "the array has a place for each pool")]
     pub(crate) fn sub(&self, pool: Pool, bytes: u64) {
         self.bytes[pool as usize].fetch_sub(bytes, Ordering::Relaxed);
         self.total.fetch_sub(bytes, Ordering::Relaxed);
@@ -47,6 +49,7 @@ impl Pools {
         Held { pools: self, pool, bytes }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the array has a place for each pool")]
     pub(crate) fn of(&self, pool: Pool) -> u64 {
         self.bytes[pool as usize].load(Ordering::Relaxed)
     }

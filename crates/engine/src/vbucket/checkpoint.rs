@@ -280,6 +280,7 @@ impl Checkpoint {
     // ---- cursors --------------------------------------------------------------------------------------------------
 
     /// A new cursor, without a place.
+    #[expect(clippy::indexing_slicing, reason = "`free` is a position in the same list")]
     pub(crate) fn register(&mut self) -> CursorId {
         let slots = &mut self.cursors.get_or_insert_default().slots;
         let cursor = Some(Cursor { place: Place::Away, waiter: None });

@@ -9,6 +9,11 @@
 //! about two; the list needs no room to grow into and is never rebuilt. It does not know where a key lies: the
 //! store's indexes do.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "positions come from a search in the same list, and no block is empty"
+)]
+
 /// Keys per block; beyond, it is split.
 const BLOCK_KEYS_MAX: usize = 512;
 /// Short hashes of all vBuckets of a bucket together are told apart by so many bits: a hundred million evicted keys make

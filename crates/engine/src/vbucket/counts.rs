@@ -182,6 +182,10 @@ impl Counts {
         if key.encoded().first() == Some(&0) { &mut self.default } else { self.other_mut(key.collection()) }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a search gives the position, or an entry was inserted there"
+    )]
     fn other_mut(&mut self, id: CollectionId) -> &mut CollectionCount {
         let index = match self.others.binary_search_by_key(&id, |count| count.id) {
             Ok(index) => index,

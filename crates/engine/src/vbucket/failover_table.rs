@@ -35,8 +35,9 @@ impl FailoverTable {
     /// The history that an active tells; none if that makes no sense.
     #[must_use]
     pub fn adopted(log: &[(VbUuid, Seqno)]) -> Option<Self> {
-        let descends = log.windows(2).all(|pair| pair[0].1 >= pair[1].1);
-        (!log.is_empty() && descends).then(|| Self { entries: log[..log.len().min(ENTRIES_MAX)].to_vec() })
+        let descends = log.is_sorted_by(|newer, older| newer.1 >= older.1);
+        (!log.is_empty() && descends)
+            .then(|| Self { entries: log.iter().take(ENTRIES_MAX).copied().collect() })
     }
 
     /// What began behind `seqno` did not happen here. The oldest branch stays in any case.
@@ -87,7 +88,11 @@ impl FailoverTable {
     /// The last seqno that is valid on an older branch.
     #[must_use]
     pub fn end_of(&self, uuid: VbUuid) -> Option<Seqno> {
-        self.entries.windows(2).find(|pair| pair[1].0 == uuid).map(|pair| pair[0].1)
+        self.entries
+            .iter()
+            .zip(self.entries.iter().skip(1))
+            .find(|(_, older)| older.0 == uuid)
+            .map(|(newer, _)| newer.1)
     }
 }
 

@@ -33,6 +33,7 @@ macro_rules! layout {
             /// The bytes on the wire.
             #[inline]
             #[must_use]
+            #[expect(clippy::indexing_slicing, reason = "the length of the array is the sum of its fields' lengths, by the same macro")]
             pub fn encode(&self) -> [u8; $size] {
                 let mut bytes = [0; $size];
                 let mut at = 0;
@@ -206,6 +207,10 @@ pub const META_WITH_DATATYPE: u8 = 2;
 
 impl MetaExtras {
     /// Appends the form that the request's version asks for.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a length is one of the constants for a version, none above the array's"
+    )]
     pub fn append(&self, version: u8, out: &mut Vec<u8>) {
         let bytes = self.encode();
         let length = if version == META_WITH_DATATYPE { Self::BYTES } else { META_BYTES_WITHOUT_DATATYPE };

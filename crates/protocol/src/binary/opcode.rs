@@ -291,6 +291,7 @@ impl Opcode {
     /// The opcode with this number; `None` is answered "unknown command".
     #[inline]
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "the table has a place for each of the 256 numbers")]
     pub fn from_wire(number: u8) -> Option<Opcode> {
         BY_NUMBER[usize::from(number)]
     }
@@ -379,6 +380,7 @@ impl Opcode {
     }
 
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "the table has a place for each of the 256 codes")]
     fn row(self) -> &'static Row {
         &ROWS[usize::from(self.code())]
     }

@@ -72,6 +72,7 @@ impl Request<'_> {
         encoded
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the header's room was appended at `start` above")]
     fn try_encode(&self, start: usize, out: &mut Vec<u8>) -> Result<(), TooLong> {
         out.extend_from_slice(&[0; HEADER_BYTES]);
         self.info.encode(out);

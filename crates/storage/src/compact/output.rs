@@ -29,6 +29,7 @@ const WINDOW_BYTES: u64 = 64 << 10;
 
 /// Copies `kept`, which is sorted, into sealed and synced segments that are not part of the set yet. When it
 /// fails nothing is left.
+#[expect(clippy::indexing_slicing, reason = "`index` counts the same list")]
 pub(super) fn write(
     core: &Core,
     inputs: &[Arc<Segment>],

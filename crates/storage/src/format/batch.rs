@@ -63,6 +63,7 @@ pub(crate) fn chain(chain: u32, record_crc: u32) -> u32 {
 }
 
 /// Appends a vBucket's state: also the manifest's encoding of it.
+#[expect(clippy::indexing_slicing, reason = "the end is at most the length")]
 pub(crate) fn encode_part(out: &mut Vec<u8>, vb: VbId, incarnation: u32, records: u32, state: &VbState) {
     let log = &state.failover_log[..state.failover_log.len().min(255)];
     out.extend_from_slice(&vb.get().to_le_bytes());

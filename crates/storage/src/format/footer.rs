@@ -77,6 +77,10 @@ impl Trailer {
 }
 
 /// The whole footer of a segment whose data ends at `data_end`.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "positions are lengths that `out` had before, and no chunk is empty"
+)]
 pub(crate) fn encode(segment: u32, data_end: u64, next_batch: u64, index: &MemoryIndex) -> Vec<u8> {
     let mut entries = index.entries().to_vec();
     entries.sort_unstable();
@@ -213,6 +217,7 @@ pub(crate) fn decode_entries(bytes: &[u8], crc: u32) -> Option<Vec<Entry>> {
 }
 
 /// The runs of one vBucket as ranges of bytes, in order.
+#[expect(clippy::indexing_slicing, reason = "`first` is a position in the same list")]
 pub(crate) fn decode_runs(bytes: &[u8], trailer: &Trailer, vb: VbId) -> Option<Vec<(u64, u64)>> {
     let runs = check_runs(bytes, trailer)?;
     let vb = u32::from(vb.get());
@@ -225,6 +230,7 @@ pub(crate) fn decode_runs(bytes: &[u8], trailer: &Trailer, vb: VbId) -> Option<V
 pub(crate) struct RunDirectory(Box<[(u32, u32)]>);
 
 /// The directory of checked runs.
+#[expect(clippy::indexing_slicing, reason = "positions are those of the same list, counted upward")]
 pub(crate) fn index_runs(bytes: &[u8], trailer: &Trailer) -> Option<RunDirectory> {
     let runs = check_runs(bytes, trailer)?;
     let entry = |vb: usize| {

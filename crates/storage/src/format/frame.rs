@@ -124,6 +124,7 @@ pub(crate) fn encode_record(
 }
 
 /// Appends head, key and body with both checksums filled in, padded.
+#[expect(clippy::indexing_slicing, reason = "padding is less than the alignment of 16")]
 pub(crate) fn seal_frame(
     out: &mut Vec<u8>,
     salt: u32,
@@ -149,6 +150,7 @@ pub(crate) fn seal_frame(
 ///
 /// # Errors
 /// See [`FrameError`].
+#[expect(clippy::indexing_slicing, reason = "the first check is that a whole head is there")]
 pub(crate) fn decode_head(bytes: &[u8], salt: u32) -> Result<Head, FrameError> {
     if bytes.len() < HEAD {
         return Err(FrameError::Short(HEAD));
@@ -194,6 +196,7 @@ pub(crate) fn check_body<'a>(bytes: &'a [u8], head: &Head) -> Result<&'a [u8], F
 ///
 /// # Errors
 /// [`FrameError::Damaged`] when the head is no record's.
+#[expect(clippy::indexing_slicing, reason = "a caller has decoded the head of the same bytes")]
 pub(crate) fn record_of<'a>(
     bytes: &'a [u8],
     head: &Head,

@@ -48,6 +48,7 @@ pub(crate) enum HeaderError {
 }
 
 /// The header block.
+#[expect(clippy::indexing_slicing, reason = "a block is larger than two copies")]
 pub(crate) fn encode(header: &Header) -> Vec<u8> {
     let mut copy = [0u8; LENGTH];
     copy[..8].copy_from_slice(MAGIC);
@@ -89,6 +90,7 @@ pub(crate) fn decode(block: &[u8]) -> Result<Header, HeaderError> {
     })
 }
 
+#[expect(clippy::indexing_slicing, reason = "the slice is cut to the length of a copy first")]
 fn decode_copy(bytes: &[u8]) -> Result<Header, HeaderError> {
     let copy = bytes.get(..LENGTH).ok_or(HeaderError::Damaged)?;
     if &copy[..8] != MAGIC || crc32c::crc32c(&copy[..60]) != u32_at(copy, 60) {

@@ -160,6 +160,7 @@ fn flags_of(segment: &SegmentEntry) -> u32 {
 ///
 /// # Errors
 /// See [`ManifestError`].
+#[expect(clippy::indexing_slicing, reason = "the first check is that the fixed part is there")]
 pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {
     let Some((body, crc)) = bytes.split_last_chunk::<4>() else { return Err(ManifestError::Damaged) };
     if body.len() < 48 || &body[..8] != MAGIC || crc32c::crc32c(body) != u32::from_le_bytes(*crc) {

@@ -14,6 +14,7 @@ pub(crate) const fn filter_bytes(keys: usize) -> usize {
 }
 
 /// Sets the bits of a fingerprint.
+#[expect(clippy::indexing_slicing, reason = "a bit's number is below the 256 of a lane")]
 pub(crate) fn insert(filter: &mut [u8], fingerprint: u32) {
     let block = block_of(filter.len(), fingerprint);
     let Some(lanes) = filter.get_mut(block..block + BLOCK_BYTES) else { return };
@@ -24,6 +25,7 @@ pub(crate) fn insert(filter: &mut [u8], fingerprint: u32) {
 }
 
 /// Whether the fingerprint may have been inserted.
+#[expect(clippy::indexing_slicing, reason = "a bit's number is below the 256 of a lane")]
 pub(crate) fn may_contain(filter: &[u8], fingerprint: u32) -> bool {
     let block = block_of(filter.len(), fingerprint);
     let Some(lanes) = filter.get(block..block + BLOCK_BYTES) else { return false };

@@ -4,6 +4,11 @@
 //! The chain keeps a key that is overwritten all day from degrading the table. Memory: 24 to 28 bytes a record,
 //! released when the segment is sealed.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a slot is masked by the table's length, and what the table holds are numbers of entries"
+)]
+
 use std::collections::BTreeMap;
 
 use base::{Seqno, VbId};

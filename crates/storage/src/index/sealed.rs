@@ -45,6 +45,7 @@ impl SealedIndex {
     }
 
     /// Calls `found` with every entry of that fingerprint.
+    #[expect(clippy::indexing_slicing, reason = "a search gives a position in the list or its end")]
     pub(crate) fn find(
         &self,
         file: &dyn FsFile,

@@ -232,6 +232,7 @@ impl LastBlock {
 }
 
 /// Appends a block of at most [`BLOCK_ENTRIES`] entries.
+#[expect(clippy::indexing_slicing, reason = "`start` is the length that `out` had before")]
 pub(super) fn encode_block(out: &mut Vec<u8>, seed: u32, entries: &[Located]) {
     let start = out.len();
     for (entry, segment) in entries {

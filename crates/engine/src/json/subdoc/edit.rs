@@ -194,6 +194,7 @@ impl<'p> Editor<'_, 'p> {
         }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the place was located in the same document")]
     fn add(self, delta: i64) -> Result<i64, Status> {
         match locate(self.document, self.path)? {
             Located::Found(found) => {
@@ -218,6 +219,7 @@ impl<'p> Editor<'_, 'p> {
     }
 
     /// Adds the member that is missing, inside objects that are missing as well.
+    #[expect(clippy::indexing_slicing, reason = "the place was located in the same document")]
     fn create(self, missing: &Missing<'p>, value: &[u8], as_array: bool) -> Result<(), Status> {
         // An array that is pushed to is a member whose creation has to be asked for, like an object on the way.
         if !self.create_parents && (as_array || !is_last(missing)) {
@@ -255,6 +257,7 @@ impl<'p> Editor<'_, 'p> {
     }
 
     /// Writes `values` behind the last element of the array that is closed at `close`.
+    #[expect(clippy::indexing_slicing, reason = "the place was located in the same document")]
     fn append(self, close: usize, values: &[u8]) -> Result<(), Status> {
         let before = self.document[..close].trim_ascii_end();
         let comma: &[u8] = if before.last() == Some(&b'[') { b"" } else { b"," };
@@ -263,6 +266,7 @@ impl<'p> Editor<'_, 'p> {
     }
 
     /// Writes the document with `parts` instead of what is between `from` and `to`.
+    #[expect(clippy::indexing_slicing, reason = "the places were located in the same document")]
     fn splice(self, from: usize, parts: &[&[u8]], to: usize) {
         let added: usize = parts.iter().map(|part| part.len()).sum();
         self.out.reserve(self.document.len() + added);

@@ -122,6 +122,7 @@ pub(super) fn locate_from<'p>(
 }
 
 /// From an object's opening bracket to the value of the member that `matches`.
+#[expect(clippy::indexing_slicing, reason = "the scanner has read both quotation marks of the key")]
 fn member(
     scanner: &mut Scanner<'_>,
     level: usize,
@@ -220,6 +221,7 @@ fn to_element(
 }
 
 /// Calls `visit` with each element of the array at `scanner`, whose elements are at `level`, until it breaks off.
+#[expect(clippy::indexing_slicing, reason = "the scanner moves forward only, and stays in its text")]
 pub(super) fn elements<'d>(
     scanner: &mut Scanner<'d>,
     level: usize,

@@ -51,6 +51,7 @@ pub fn count(document: &[u8], path: &Path<'_>) -> Result<usize, Status> {
     count_of(document, locate(document, path)?)
 }
 
+#[expect(clippy::indexing_slicing, reason = "the place was located in the same document")]
 fn value_of<'d>(document: &'d [u8], located: Located<'_>) -> Result<&'d [u8], Status> {
     match located {
         Located::Found(found) => Ok(&document[found.value]),

@@ -81,6 +81,7 @@ impl<'p> Path<'p> {
     /// # Errors
     ///
     /// [`Status::XattrInvalid`] for what is no name, and those of [`Path::parse`].
+    #[expect(clippy::indexing_slicing, reason = "`end` is a position in the same text")]
     pub fn parse_xattr(text: &'p [u8]) -> Result<(&'p [u8], Self), Status> {
         if text.len() > SUBDOC_PATH_BYTES_MAX {
             return Err(Status::Invalid);
@@ -157,6 +158,10 @@ impl<'p> Components<'p> {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`close` is the position of a bracket behind the one that opens"
+    )]
     fn index(&mut self) -> Result<Component<'p>, Status> {
         let close = self.rest.iter().position(|&byte| byte == b']').ok_or(Status::SubdocPathInvalid)?;
         let (number, rest) = (&self.rest[1..close], &self.rest[close + 1..]);
@@ -176,6 +181,7 @@ impl<'p> Components<'p> {
             .ok_or(Status::SubdocPathInvalid)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "positions are those of bytes that were looked at")]
     fn key(&mut self) -> Result<Component<'p>, Status> {
         let text = self.rest;
         let mut quoted = false;
@@ -267,6 +273,7 @@ impl<'p> Key<'p> {
     }
 
     #[cold]
+    #[expect(clippy::indexing_slicing, reason = "the loop looked at the first byte")]
     fn matches_slowly(&self, spelled: &[u8]) -> bool {
         let mut wanted = self.bytes();
         let mut rest = spelled;

@@ -92,7 +92,7 @@ impl<'a> Blob<'a> {
             keys.push(key);
         }
         keys.sort_unstable();
-        read == self.pairs.len() && keys.windows(2).all(|pair| pair[0] != pair[1])
+        read == self.pairs.len() && keys.is_sorted_by(|one, next| one != next)
     }
 
     /// Whether there are none.
@@ -102,6 +102,7 @@ impl<'a> Blob<'a> {
     }
 
     /// Names and values, in the order they are stored.
+    #[expect(clippy::indexing_slicing, reason = "`end` is the position of a zero byte in the same pair")]
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut rest = self.pairs;
         std::iter::from_fn(move || {

@@ -6,6 +6,11 @@
 //! is the last of its class with room. A *draining* slab is in no list: it takes no new items and stays until
 //! the drain ends, so its slots are not reused while somebody walks them.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a slab's number, a pool and a slot come from this module's own lists and tables, never from a caller's input; a wrong one has to stop the process before it writes into another item"
+)]
+
 use super::classes::{self, CHUNK_BYTES, CLASSES};
 use super::runs::{FreeRuns, Run};
 use super::{Handle, Purpose};

@@ -1,6 +1,11 @@
 //! One array of buckets in the arena, probed linearly from an item's home on. Which fragments it is responsible for is
 //! the table's business; it must not be full.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "the number of a line is masked by the number of lines, and the checks would be a branch per lookup"
+)]
+
 use super::bucket::{Bucket, FRAGMENT_BITS, SLOTS};
 use crate::memory::arena::{Arena, Handle, Purpose};
 

@@ -4,6 +4,11 @@
 //! later bucket because this one was full: a search goes on while it is not zero. Saturates; a saturated
 //! counter stays until the table is rebuilt.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a slot is below the fixed number of slots of a line: it comes from a match in the line or from its count"
+)]
+
 /// Items in one bucket.
 pub(super) const SLOTS: usize = 9;
 /// Bits of the hash that a bucket keeps.

@@ -161,6 +161,7 @@ impl HashTable {
     /// The item with this key.
     #[inline]
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "a slot is one that the line has matched")]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<ItemRef<'_>> {
         let fragment = fragment_of(hash);
         for (_, line) in self.probe(fragment) {
@@ -176,6 +177,7 @@ impl HashTable {
 
     /// Loads the header of the item that `hash` probably means. Reads the bucket: prefetch that first.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a slot is one that the line has matched")]
     pub fn prefetch_item(&self, hash: u64) {
         let fragment = fragment_of(hash);
         let Some((_, line)) = self.probe(fragment).next() else { return };
@@ -214,6 +216,7 @@ impl HashTable {
     ///
     /// # Panics
     /// When the item is from another arena.
+    #[expect(clippy::indexing_slicing, reason = "the place was found in the same array under the same lock")]
     pub fn replace<'a>(
         &mut self,
         hash: u64,
@@ -285,6 +288,7 @@ impl HashTable {
 
     /// Moves an item of this vBucket out of a sparse slab if nobody holds it but the table and the vBucket's queue, whose
     /// reference to it, if it has one, is `queued`: not lent to anybody, and under the same lock as the table.
+    #[expect(clippy::indexing_slicing, reason = "the place was found in the same array under the same lock")]
     pub fn relocate(&mut self, from: &SparseSlot, queued: Option<&mut ItemPtr>) -> Relocated {
         let queued = queued.filter(|queued| queued.id() == from.id());
         if !from.is_in(&self.arena) {

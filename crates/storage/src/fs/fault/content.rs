@@ -1,5 +1,10 @@
 //! A file's content: what a process sees, what a power failure would leave, and what of it cannot be read.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a file system of tests: a position outside of a file is a mistake in it, and has to end the test"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{FaultCounts, PAGE, SECTOR};
