@@ -13,9 +13,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use http::reply::{self, Outcome};
 
+use stats::SystemStats;
+
 use crate::{
     call::Call,
-    control::{BucketStatsView, Callee, NodeCall, NodeControl, SystemStats},
+    control::{BucketStatsView, Callee, NodeCall, NodeControl},
 };
 
 /// Where a node tells its figures to the others.

@@ -22,15 +22,12 @@ mod merged;
 mod objectives;
 mod rights;
 mod routes;
-pub mod statistics;
 mod stream;
 
 pub use api::Api;
 pub use certificates::{Certificates, InboxFile, Regenerate};
 pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
-pub use control::{
-    AnswerParts, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, Obstacle, SystemStats,
-};
+pub use control::{AnswerParts, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, Obstacle};
 pub use events::differing;
 pub use objectives::Counted;
 pub use routes::{

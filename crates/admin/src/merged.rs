@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::statistics::{Across, Samples, Statistic};
+use stats::{Across, Samples, Statistic};
 
 /// Samples by every name that REST has for them.
 #[derive(Debug, Default, PartialEq)]
@@ -98,7 +98,7 @@ fn together(about: &Statistic, name: &str, nodes: &[(&Samples, Vec<Option<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::{Kind, Unit};
+    use stats::{Kind, Unit};
 
     const fn statistic(rest: &'static [&'static str], across: Across) -> Statistic {
         Statistic {

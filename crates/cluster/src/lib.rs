@@ -23,6 +23,7 @@ mod error;
 #[cfg(test)]
 mod fuzz;
 pub mod invariants;
+mod lease;
 pub mod level;
 mod maps;
 mod members;
@@ -53,6 +54,7 @@ pub use design_documents::{DesignDocument, DesignDocumentChange, DesignDocuments
 pub use divergence::Divergence;
 pub use encryption::{Authority, EncryptionLevel};
 pub use error::{ClusterError, FieldErrors};
+pub use lease::Lease;
 pub use metadata::{
     Admin, AlternateAddress, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas,
     User, UserDomain,

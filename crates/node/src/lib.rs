@@ -5,12 +5,11 @@
 //! difference. Nothing relies on a message; a step that fails is tried again at the next call, a step that is done is
 //! not repeated. What is left to others comes out as values: the streams this node wants from its peers
 //! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
-//! may serve at all ([`Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
+//! may serve at all ([`cluster::Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
 //! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Steward`] has the agent and the lease do what
 //! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers. [`Proposals`] are what the
 //! node wants its cluster to agree on, and [`Reforming`] is how a failover goes on where the cluster cannot agree any more. A
-//! [`Verdict`] is what nodes say to one that is none of theirs. A [`LogWriter`] says what of the metadata's log is written when, and
-//! a [`Redial`] when a link is dialled again.
+//! [`Verdict`] is what nodes say to one that is none of theirs. A [`LogWriter`] says what of the metadata's log is written when.
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -29,11 +28,9 @@ mod duty;
 #[cfg(test)]
 mod fixture;
 mod leadership;
-mod lease;
 mod log_writer;
 mod participant;
 mod proposals;
-mod redial;
 mod reforming;
 mod reporter;
 mod steward;
@@ -44,11 +41,9 @@ pub use confirmations::{Confirmations, Settled};
 pub use copies::{Copies, Copy};
 pub use duty::{Duty, duty, first_role};
 pub use leadership::{Leadership, Taken};
-pub use lease::Lease;
 pub use log_writer::{LogWriter, NextWrite, WriteEnded};
 pub use participant::{Applied, Confirmed, Output, Participant, Write};
 pub use proposals::{GivenUp, Next, PROPOSAL_MILLIS, Part, Proposals, Proposing, TAKING_MILLIS};
-pub use redial::Redial;
 pub use reforming::{Reforming, Survey, Survivor};
 pub use reporter::{REPORT_PATIENCE_MILLIS, Reporter, Standing};
 pub use steward::{Start, Steward};

@@ -4,12 +4,12 @@
 //! pace to show that the node is there. One is on its way at a time: an answer that comes after the node has given up waiting for it
 //! changes nothing.
 //!
-//! Times are milliseconds of the clock that leases run by ([`Lease`]).
+//! Times are milliseconds of the clock that leases run by ([`cluster::Lease`]).
 
 use base::NodeId;
-use cluster::{NodeReport, consensus::StateMarks};
+use cluster::{Lease, NodeReport, consensus::StateMarks};
 
-use crate::{Lease, Taken};
+use crate::Taken;
 
 /// Between two reports that say the same.
 const STEADY_MILLIS: u64 = 250;

@@ -10,9 +10,9 @@
 use std::mem;
 
 use base::Now;
-use cluster::{Metadata, NodeReport};
+use cluster::{Lease, Metadata, NodeReport};
 
-use crate::{Agent, Buckets, Lease, Step};
+use crate::{Agent, Buckets, Step};
 
 /// Between two looks while copies are on their way somewhere: each of their steps waits for a report.
 const BUSY_MILLIS: u64 = 20;

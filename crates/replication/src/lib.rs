@@ -4,7 +4,7 @@
 //! detection. [`consumer::Consumer`] is the other side of such a connection: what follows a producer on another node and feeds
 //! the replicas here. Neither owns a socket, thread or clock. Their driver passes on packets, calls
 //! [`producer::Producer::pump`] or [`consumer::Consumer::tend`] when there is room for output, when one of their waiters is
-//! woken, and when they are due.
+//! woken, and when they are due. A [`Redial`] says when a link between nodes is dialled again.
 
 #![deny(
     clippy::unwrap_used,
@@ -28,5 +28,7 @@
 pub mod consumer;
 mod link_name;
 pub mod producer;
+mod redial;
 
 pub use link_name::LinkName;
+pub use redial::Redial;

@@ -16,11 +16,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use admin::NodeMemory;
+use stats::NodeMemory;
 
 use parking_lot::Mutex;
 
-use crate::{runtime::machine, shared::Shared};
+use crate::{machine, shared::Shared};
 
 /// Whose bytes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,7 +43,7 @@ pub(crate) struct Context {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) helper: Helper,
     pub(crate) now: Now,
-    /// Active copies must not serve now: see [`node::Lease`].
+    /// Active copies must not serve now: see [`cluster::Lease`].
     pub(crate) lease_has_run_out: bool,
     /// As of when the two are.
     looked_at: Instant,

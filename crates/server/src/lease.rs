@@ -1,4 +1,4 @@
-//! The clock that leases run by ([`node::Lease`]).
+//! The clock that leases run by ([`cluster::Lease`]).
 
 /// Milliseconds since the machine was started, the time that it was suspended included.
 pub(crate) fn clock_millis() -> u64 {

@@ -24,6 +24,7 @@ mod helper;
 mod lease;
 pub mod limits;
 pub mod links;
+pub mod machine;
 mod mailbox;
 pub mod meter;
 mod node_keys;

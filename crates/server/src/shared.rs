@@ -17,11 +17,10 @@ use std::{
 use arc_swap::ArcSwap;
 use base::{BucketUuid, Now, Status, VbId};
 use cluster::{
-    LegacyAccess, Metadata, VbPlan,
+    Lease, LegacyAccess, Metadata, VbPlan,
     auth::{LoginAttempts, PasswordCache},
 };
 use engine::{Bucket, Waiter};
-use node::Lease;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{

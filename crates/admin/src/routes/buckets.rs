@@ -218,7 +218,7 @@ fn summaries(call: &Call, name: &str, params: Option<&BucketParams>, errors: &Fi
     let megabytes = asked.or_else(|| Some(meta.buckets.get(name)?.ram_quota_mb)).unwrap_or_default();
     let this = megabytes.saturating_mul(MIB);
     let stats = call.figures.sum(name);
-    let disk = |figure: fn(&crate::control::SystemStats) -> u64| -> u64 {
+    let disk = |figure: fn(&::stats::SystemStats) -> u64| -> u64 {
         call.figures.nodes().map(|(_, figures)| figure(&figures.system)).sum()
     };
     let (disk_total, disk_used) = (disk(|system| system.disk_total), disk(|system| system.disk_used));

@@ -5,11 +5,9 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use axum::http::StatusCode;
 
 use http::reply::{self, Outcome};
+use stats::{Kind, Metric, Reading, Statistic, Value};
 
-use crate::{
-    call::Call,
-    statistics::{Kind, Metric, Reading, Statistic, Value},
-};
+use crate::call::Call;
 
 /// Upper bounds of what is shown of histograms, in microseconds; bounds of their own steps too.
 const BOUNDS: [u64; 13] =
@@ -113,7 +111,7 @@ fn seconds(micros: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::{Across, Unit};
+    use stats::{Across, Unit};
 
     const fn statistic(metrics: &'static [Metric], kind: Kind) -> Statistic {
         Statistic {

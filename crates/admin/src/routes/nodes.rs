@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::{PRODUCT_VERSION, SETTEE_VERSION, pools};
 use http::reply::{self, Outcome, json_ok};
 
-use crate::{call::Call, control::SystemStats, figures::NodeFigures};
+use stats::SystemStats;
+
+use crate::{call::Call, figures::NodeFigures};
 
 /// Version 7.6 as `clusterCompatibility` encodes it.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;

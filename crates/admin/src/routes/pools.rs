@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 use super::{PRODUCT_VERSION, SETTEE_VERSION, groups, nodes, rebalance, users};
 use http::reply::{self, Outcome, Refusal, json_ok};
 
-use crate::{call::Call, control::SystemStats, events, figures::NodeFigures, stream::stream};
+use stats::SystemStats;
+
+use crate::{call::Call, events, figures::NodeFigures, stream::stream};
 
 const MIB: u64 = 1024 * 1024;
 

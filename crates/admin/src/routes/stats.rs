@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::nodes;
+use ::stats::{Across, Kind, Samples, Statistic, Unit, Zoom};
 use http::reply::{self, Outcome, Refusal, json_ok};
 
 use crate::{
     call::Call,
     figures::{ask, question},
     merged::{merge, merge_at, moments},
-    statistics::{Across, Kind, Samples, Statistic, Unit, Zoom},
 };
 
 /// Where a node tells its samples to the others.

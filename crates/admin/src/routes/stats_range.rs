@@ -11,10 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{nodes, now_ms, stats};
-use crate::{
-    call::Call,
-    statistics::{Across, Kind, Metric, Samples, Statistic, Zoom},
-};
+use ::stats::{Across, Kind, Metric, Samples, Statistic, Zoom};
+
+use crate::call::Call;
 
 /// Most questions in a request, and most points of a series.
 const QUESTIONS_MAX: usize = 100;

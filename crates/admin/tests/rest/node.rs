@@ -15,10 +15,10 @@ use cluster::{
 };
 use settee_admin::{
     Api, BucketStatsView, Callee, Certificates, ClusterStatus, FiringAlert, InboxFile, JoinOffer, NodeCall,
-    NodeControl, Obstacle, Regenerate, SystemStats,
+    NodeControl, Obstacle, Regenerate,
     documents::{Document, DocumentAct, DocumentAnswer, DocumentQuestion, DocumentRefusal, Octets, Version},
-    statistics::{Across, Kind, Metric, Reading, Samples, Statistic, Unit, Zoom},
 };
+use stats::{Across, Kind, Metric, Reading, Samples, Statistic, SystemStats, Unit, Zoom};
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
 use crate::http::{Response, connect, request};

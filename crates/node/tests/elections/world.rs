@@ -42,7 +42,7 @@ pub(crate) enum Link {
 }
 
 /// Whether a node may serve what is active on it, as far as it knows. The lease itself is a number with a rule of its own
-/// ([`settee_node::Lease`]); what counts here is whether it has run out.
+/// ([`cluster::Lease`]); what counts here is whether it has run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Leash {
     /// It needs no lease. Whether it has been away for long.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use base::VbId;
+use replication::Redial;
 use replication::consumer::StreamWish;
-use settee_node::Redial;
 
 /// What is to be followed of one bucket on one node.
 #[derive(Default)]

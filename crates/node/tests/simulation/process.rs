@@ -14,7 +14,7 @@ use std::{
 
 use base::{BucketUuid, Cas, Datatype, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
-    Command, Metadata, NodeReport,
+    Command, Lease, Metadata, NodeReport,
     consensus::{
         Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId, Version, epoch_of,
     },
@@ -22,8 +22,8 @@ use cluster::{
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
-    Applied, Leadership, Lease, LogWriter, Next, NextWrite, Part, Participant, Proposals, Proposing,
-    REOPEN_MILLIS, Reporter, Standing, Start, Steward, Taken, WriteEnded, stands_still,
+    Applied, Leadership, LogWriter, Next, NextWrite, Part, Participant, Proposals, Proposing, REOPEN_MILLIS,
+    Reporter, Standing, Start, Steward, Taken, WriteEnded, stands_still,
 };
 
 use self::at_any_price::AtAnyPrice;

@@ -24,10 +24,9 @@ use std::{
 use base::{BucketUuid, NodeId, VbId};
 use cluster::{Metadata, NodeInfo};
 use engine::{Bucket, Waiter};
-use node::Redial;
 use parking_lot::Mutex;
 use replication::{
-    LinkName,
+    LinkName, Redial,
     consumer::{StreamWish, stats::ConsumerStats},
 };
 use tokio::{

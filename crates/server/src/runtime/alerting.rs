@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use admin::{NodeControl as _, Webhook, statistics::Zoom};
+use admin::{NodeControl as _, Webhook};
 use base::bucket::BucketKind;
 use engine::{Bucket, Pressure};
 use http::Gate as _;
@@ -18,6 +18,8 @@ use watch::{
 };
 
 use super::{control::Control, webhook};
+use stats::Zoom;
+
 use crate::statistics::{FiringFacts, of_alert};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -51,7 +53,7 @@ impl Alerting {
     }
 
     /// The same as statistics.
-    pub(super) fn readings(&self) -> Vec<admin::statistics::Reading> {
+    pub(super) fn readings(&self) -> Vec<stats::Reading> {
         let firing = self.firing();
         firing.iter().flat_map(|one| of_alert(&FiringFacts { level: one.about.level }, one)).collect()
     }

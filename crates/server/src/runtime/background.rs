@@ -29,10 +29,9 @@ use service::Alarms;
 use super::{
     bell::{Bell, NodeBells, SharedBell},
     company::Company,
-    machine::thread_cpu,
     standing::{be_prompt, give_way},
 };
-use crate::{BucketMeter, Shared, Wakes};
+use crate::{BucketMeter, Shared, Wakes, machine::thread_cpu};
 
 /// Dirty documents wait for the disk at most this long before they are written (not necessarily synced).
 const FLUSH_EVERY: Duration = Duration::from_millis(25);

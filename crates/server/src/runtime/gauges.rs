@@ -10,20 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use admin::{
-    SystemStats,
-    statistics::{Samples, Zoom},
-};
 use parking_lot::Mutex;
+use stats::{Samples, SystemStats, Zoom};
 use tokio::sync::watch;
 
-use super::{
-    history::{self, History, Moment},
-    machine,
-};
+use super::history::{self, History, Moment};
 use crate::{
     Shared,
     account::node_memory,
+    machine,
     shared::BucketEntry,
     statistics::{self, BucketFacts, DcpFacts, NodeFacts},
 };

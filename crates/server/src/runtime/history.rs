@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use admin::statistics::{Across, Kind, Reading, Samples, Statistic, Zoom};
 use parking_lot::Mutex;
+use stats::{Across, Kind, Reading, Samples, Statistic, Zoom};
 
 /// What the past of all buckets may take.
 const BYTES_MAX: usize = 48 << 20;
@@ -218,7 +218,7 @@ fn mean(sums: &[f64], count: u32) -> Option<impl Iterator<Item = f64>> {
 
 #[cfg(test)]
 mod tests {
-    use admin::statistics::Unit;
+    use stats::Unit;
 
     use super::*;
 

@@ -20,10 +20,9 @@ use engine::{Bucket, Budget, StepReport};
 use super::{
     attendant::{Attendant, Duty},
     bell::Bell,
-    machine::thread_cpu,
     standing::Contention,
 };
-use crate::{BucketMeter, Shared, meter::Chore};
+use crate::{BucketMeter, Shared, machine::thread_cpu, meter::Chore};
 
 /// Documents that a step looks at: as many as one hold of a lock.
 const STEP: Budget = Budget { items: 64, bytes: 1 << 20 };

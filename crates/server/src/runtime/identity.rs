@@ -15,11 +15,11 @@ use cluster::{
 use super::{
     ServeError,
     data_dir::DataDir,
-    machine,
     options::{PortsInUse, ServeOptions},
     random_uuid,
 };
 use crate::{
+    machine,
     node_keys::{KeyRing, change_of_key},
     node_tls::new_authority,
 };

@@ -33,8 +33,6 @@ mod http;
 mod identity;
 mod internal;
 mod listeners;
-
-pub(crate) mod machine;
 mod maps;
 mod objectives;
 mod options;
@@ -64,11 +62,11 @@ pub use self::{
     closing::NotClosed,
     data_dir::DataDirError,
     listeners::ListenError,
-    machine::memory_bytes as machine_memory_bytes,
     options::{
         DiskFreeMin, DiskOptions, InitBucket, InitOptions, PortOptions, PortsInUse, Program, ServeOptions,
     },
 };
+pub use crate::machine::memory_bytes as machine_memory_bytes;
 pub use storage::DiskLimits;
 
 use crate::{Workers, links::Links, tls::TlsError};

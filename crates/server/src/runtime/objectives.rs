@@ -15,9 +15,10 @@ use std::{
     time::Duration,
 };
 
-use admin::{Counted, statistics::Reading};
+use admin::Counted;
 use cluster::{Metadata, Objective, Operation};
 use parking_lot::Mutex;
+use stats::Reading;
 use tokio::sync::watch as flags;
 use watch::{Counts, Ring, judge, stored};
 

@@ -1,6 +1,6 @@
 //! Alerts that fire on this node, for `/metrics`.
 
-use admin::statistics::{Metric, Reading, Unit};
+use stats::{Metric, Reading, Unit};
 use watch::alerts::{Firing, Level};
 
 use super::{Row, gauge, read};

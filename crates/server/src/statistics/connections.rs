@@ -1,7 +1,7 @@
 //! DCP connections of a bucket, by what they are for, and what the control plane alone knows of the bucket. STAT has connections in
 //! its groups `dcp` and `dcpagg`.
 
-use admin::statistics::{Metric, Unit};
+use stats::{Metric, Unit};
 
 use super::{DcpFacts, Row, counter, gauge};
 use crate::handlers::dcp_stats::Kind;

@@ -1,6 +1,6 @@
 //! What follows from other figures, once those of all nodes are known. Only REST shows it.
 
-use admin::statistics::{Across, Kind, Lookup, Unit, Value};
+use stats::{Across, Kind, Lookup, Unit, Value};
 
 use super::{Row, row};
 

@@ -1,6 +1,6 @@
 //! A bucket's disk: queues, files, and what streams keep from being freed.
 
-use admin::statistics::{Metric, Unit};
+use stats::{Metric, Unit};
 use storage::StoreStats;
 
 use super::{BucketFacts, Row, counter, gauge};

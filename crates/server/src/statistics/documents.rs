@@ -1,7 +1,7 @@
 //! Documents, by the role of their vBucket, and how far warm-up is.
 
-use admin::statistics::{Across, Lookup, Metric, Unit};
 use engine::WarmupState;
+use stats::{Across, Lookup, Metric, Unit};
 
 use super::{BucketFacts, Row, counter, gauge, text};
 

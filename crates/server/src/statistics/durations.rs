@@ -1,6 +1,6 @@
 //! How long things took. STAT has the phases in its group `phases` and the operations in `timings`.
 
-use admin::statistics::{Kind, Metric, Unit, Value};
+use stats::{Kind, Metric, Unit, Value};
 
 use super::{Row, row};
 use crate::{

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use admin::NodeMemory;
 use engine::BucketStats;
+use stats::NodeMemory;
 
 use crate::{
     BucketMeter,

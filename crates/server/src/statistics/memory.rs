@@ -1,7 +1,7 @@
 //! A bucket's memory: its size, its holders, and how mutations are paced when it is short.
 
-use admin::statistics::{Across, Metric, Unit};
 use engine::{BucketStats, Pool};
+use stats::{Across, Metric, Unit};
 
 use super::{BucketFacts, Row, counter, gauge};
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::Path};
 use serde_json::{Value, json};
 
 use super::sections;
-use admin::statistics::Kind;
+use stats::Kind;
 
 /// A row of the dashboard: its title, and panels of a title, a unit of Grafana, and what is drawn with its legend.
 type Panel = (&'static str, &'static str, &'static [(&'static str, &'static str)]);

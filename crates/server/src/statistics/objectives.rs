@@ -1,7 +1,7 @@
 //! Objectives of buckets, as far as this node has counted. Only `/metrics` shows them here; `/settee/slo` adds up all nodes.
 
-use admin::statistics::{Metric, Reading, Unit, Value};
 use cluster::Objective;
+use stats::{Metric, Reading, Unit, Value};
 use watch::{Counts, Judgement, Span, burn::MILLION};
 
 use super::{Row, counter, gauge, read};

@@ -1,6 +1,6 @@
 //! Operations of clients.
 
-use admin::statistics::{Metric, Unit};
+use stats::{Metric, Unit};
 
 use super::{BucketFacts, Row, counter};
 use crate::meter::OpKind as K;

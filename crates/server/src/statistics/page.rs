@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
-use admin::statistics::{Kind, Statistic};
+use stats::{Kind, Statistic};
 
 use super::{absent::ABSENT, *};
 

@@ -1,9 +1,6 @@
 //! The process and the machine.
 
-use admin::{
-    NodeMemory, SystemStats,
-    statistics::{Across, Metric, Unit},
-};
+use stats::{Across, Metric, NodeMemory, SystemStats, Unit};
 
 use super::{NodeFacts, Row, counter, gauge, text};
 use crate::handlers::node;
@@ -67,7 +64,7 @@ pub(crate) static PROCESS_LEASE: &[Row<F>] = &[gauge(
     &["settee_lease_ms"],
     Unit::Milliseconds,
     "Time for which the node may serve its active copies. Present where nodes are failed over automatically.",
-    |f: &F| f.lease_millis.map_or(admin::statistics::Value::Absent, Into::into),
+    |f: &F| f.lease_millis.map_or(stats::Value::Absent, Into::into),
 )
 .rest(&[])];
 

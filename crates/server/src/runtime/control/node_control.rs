@@ -9,9 +9,8 @@ use std::{
 use ::watch::alerts::{Firing, NODE_DOWN};
 use admin::{
     AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, JoinOffer,
-    NodeCall, NodeControl, Obstacle, SystemStats,
+    NodeCall, NodeControl, Obstacle,
     documents::{DocumentAnswer, DocumentQuestion},
-    statistics::{Reading, Samples, Statistic, Zoom},
 };
 use base::NodeId;
 use cluster::{
@@ -24,14 +23,16 @@ use hyper::body::Bytes;
 use tokio::sync::watch;
 
 use super::{Control, documents};
+use stats::{Reading, Samples, Statistic, SystemStats, Zoom};
+
 use crate::{
     handlers::dcp_stats,
     lease,
+    machine::host_name,
     meter::OpKind,
     runtime::{
         audit, compacting, flushing,
         http::{Address, Ask, Connection, Security, basic},
-        machine::host_name,
     },
     statistics::{self, BucketFacts, DcpFacts, NodeFacts},
 };

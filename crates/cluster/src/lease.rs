@@ -4,7 +4,7 @@
 //! itself before that: a node that cannot hear the leader cannot hear that it has been replaced either. A lease runs from
 //! when the report was sent that it answers, by the node's own clock, and is shorter than the silence after which the
 //! leader acts; no two clocks are compared. The leader answers once a majority has confirmed that it still led when the report
-//! came ([`Confirmations`](crate::Confirmations)). The clock has to go on while the machine is suspended: a node that was put to
+//! came (`node::Confirmations`). The clock has to go on while the machine is suspended: a node that was put to
 //! sleep must not wake up believing that it is still what it was.
 //!
 //! One number, read once per turn by every data-plane loop, again where a turn gets long, and written by the thread that hears from
@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cluster::Metadata;
+use crate::Metadata;
 
 /// No lease is needed.
 const UNBOUNDED: u64 = u64::MAX;
@@ -61,7 +61,7 @@ impl Lease {
         self.until.fetch_min(now + lease_ms, Ordering::Relaxed);
     }
 
-    /// Asks for none any more if `metadata` don't, once this node has `applied` them ([`Agent::applied`](crate::Agent::applied)).
+    /// Asks for none any more if `metadata` don't, once this node has `applied` them (`node::Agent::applied`).
     /// Not earlier: that there are too few nodes left to need leases may be because this one was failed over, and until it
     /// has stopped what it serves is somebody else's.
     pub fn end_need(&self, metadata: &Metadata, applied: u64) {
@@ -124,8 +124,8 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use crate::{Membership, NodeInfo, Ports};
     use base::NodeId;
-    use cluster::{Membership, NodeInfo, Ports};
 
     use super::*;
 

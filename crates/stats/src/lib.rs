@@ -1,0 +1,16 @@
+//! The words in which statistics are declared, read and told: what a [`Statistic`] is, the [`Row`] that says where its
+//! figure comes from, what it says at a moment ([`Reading`]) and over time ([`Samples`]), and a node's figures of its
+//! machine.
+//!
+//! The data plane and the daemon declare their statistics in these words, and REST shows them. So neither needs to know
+//! the other.
+//!
+//! Deliberately absent: the figures themselves, and their gathering.
+
+mod machine;
+mod row;
+mod statistic;
+
+pub use machine::{NodeMemory, SystemStats};
+pub use row::{Row, counter, gauge, pairs, read, row, text};
+pub use statistic::{Across, Kind, Lookup, Metric, Reading, Samples, Statistic, Unit, Value, Zoom};
