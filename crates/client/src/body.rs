@@ -1,91 +1,62 @@
-//! The body of an HTTP answer as it comes: by its length, in chunks, or until the end of the connection.
+//! The body of an HTTP answer, as blocking code reads it: a part at a time, each waited for as long as the asker is patient.
 //!
 //! A body that ends before its end is an error, never a short body.
 
-use std::io::{self, BufRead, Read};
+use std::{
+    io::{self, Read},
+    time::Duration,
+};
 
-use crate::rest::read_line;
-
-/// What is still to come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// So many bytes.
-    Bytes(u64),
-    /// So many bytes of this chunk, and then its end.
-    Chunk(u64),
-    /// The first chunk, or the one behind a chunk that was read to its end.
-    NextChunk,
-    /// All that comes until the connection ends.
-    ToTheEnd,
-    Nothing,
-}
+use http_body_util::BodyExt as _;
+use hyper::body::{Buf as _, Bytes, Incoming};
+use tokio::{runtime::Runtime, time::timeout};
 
 /// A body that is read as it comes.
-pub struct Body<R> {
-    from: R,
-    left: Left,
+pub struct Body {
+    /// Drives the connection, which ends with it.
+    runtime: Runtime,
+    rest: Incoming,
+    part: Bytes,
+    patience: Duration,
 }
 
-fn garbled(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP answer: {what}"))
-}
-
-impl<R: BufRead> Body<R> {
-    /// The body behind the headers that said this of it.
-    pub(crate) fn new(from: R, length: Option<u64>, chunked: bool) -> Self {
-        let left = match (chunked, length) {
-            (true, _) => Left::NextChunk,
-            (false, Some(length)) => Left::Bytes(length),
-            (false, None) => Left::ToTheEnd,
-        };
-        Self { from, left }
+impl Body {
+    /// The body of an answer whose connection this runtime drives.
+    pub(crate) fn new(runtime: Runtime, rest: Incoming, patience: Duration) -> Self {
+        Self { runtime, rest, part: Bytes::new(), patience }
     }
 
-    fn next_chunk(&mut self) -> io::Result<u64> {
-        let line = read_line(&mut self.from).map_err(|error| garbled(&error.to_string()))?;
-        let size = line.split(';').next().unwrap_or_default().trim();
-        u64::from_str_radix(size, 16).map_err(|_| garbled("bad chunk length"))
-    }
-
-    /// Reads some of the next `left` bytes.
-    fn some(&mut self, buffer: &mut [u8], left: u64) -> io::Result<usize> {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let count = self.from.read(buffer.get_mut(..most).unwrap_or_default())?;
-        if count == 0 && most > 0 {
-            return Err(garbled("the body is shorter than announced"));
+    /// The next part; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let frame = async { timeout(self.patience, self.rest.frame()).await };
+        match self.runtime.block_on(frame) {
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(None) => Ok(None),
+            Ok(Some(Err(error))) => Err(broken(&error)),
+            Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
         }
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.part.is_empty() {
+            match self.next()? {
+                Some(part) => self.part = part,
+                None => return Ok(0),
+            }
+        }
+        let count = self.part.len().min(buffer.len());
+        self.part.copy_to_slice(buffer.get_mut(..count).unwrap_or_default());
         Ok(count)
     }
 }
 
-impl<R: BufRead> Read for Body<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.left {
-                Left::Nothing | Left::Bytes(0) => return Ok(0),
-                Left::ToTheEnd => return self.from.read(buffer),
-                Left::Bytes(left) => {
-                    let count = self.some(buffer, left)?;
-                    self.left = Left::Bytes(left - count as u64);
-                    return Ok(count);
-                }
-                Left::NextChunk => match self.next_chunk()? {
-                    0 => self.left = Left::Nothing,
-                    size => self.left = Left::Chunk(size),
-                },
-                Left::Chunk(0) => {
-                    let end = read_line(&mut self.from).map_err(|error| garbled(&error.to_string()))?;
-                    if !end.is_empty() {
-                        return Err(garbled("a chunk ends early"));
-                    }
-                    self.left = Left::NextChunk;
-                }
-                Left::Chunk(left) => {
-                    let count = self.some(buffer, left)?;
-                    self.left = Left::Chunk(left - count as u64);
-                    return Ok(count);
-                }
-            }
-        }
+/// What a broken exchange is to callers: a failed connection, or bytes that are no HTTP answer.
+pub(crate) fn broken(error: &hyper::Error) -> io::Error {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    match source {
+        Some(source) => io::Error::new(source.kind(), source.to_string()),
+        None => io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP answer: {error}")),
     }
 }

@@ -1,12 +1,22 @@
-//! A minimal HTTP/1.1 client for the management interface: one request a connection, Basic authentication, bodies
-//! by length, chunked or until the end. No redirects, no TLS, no compression: our server needs none of them.
+//! The management interface, for blocking code: one request a connection, Basic authentication. `hyper` speaks HTTP. No redirects,
+//! no TLS, no compression: our server needs none of them.
+//!
+//! Each request has a runtime of its own, on the thread that asks. So none of this may be called from asynchronous code.
 
+use crate::body::broken;
 use crate::{Body, ClientError, Result, with_port};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use std::future::Future;
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+type RequestBody = http_body_util::Full<Bytes>;
 
 /// A longer body than any management call returns; beyond it the reply is refused.
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -16,6 +26,8 @@ pub const MGMT_PORT: u16 = 8091;
 const UNINITIALISED: &str = "\"unknown pool\"";
 /// Creating a bucket waits until the bucket serves; nothing takes longer.
 const TIMEOUT: Duration = Duration::from_secs(75);
+/// A node that does not take a connection for so long is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a management interface listens, and as whom to talk to it.
 #[derive(Clone, Debug)]
@@ -35,7 +47,7 @@ pub struct Opened {
     /// Where else to ask, where the answer says so.
     pub location: Option<String>,
     /// The body.
-    pub body: Body<BufReader<TcpStream>>,
+    pub body: Body,
 }
 
 /// A complete answer.
@@ -146,27 +158,69 @@ impl Rest {
     }
 
     fn connect_and_send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Opened> {
-        let connect = |source| ClientError::Connect { address: self.address.clone(), source };
-        let address = self.address.to_socket_addrs().map_err(connect)?.next();
-        let address = address.ok_or_else(|| connect(ErrorKind::NotFound.into()))?;
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(connect)?;
-        stream.set_read_timeout(Some(self.patience))?;
-        stream.set_write_timeout(Some(self.patience))?;
-        stream.write_all(self.head_and_body(method, path, content_type, body).as_bytes())?;
-        let (code, location, body) = read_head(BufReader::new(stream))?;
-        Ok(Opened { code, location, body })
+        let request = self.request_of(method, path, content_type, body)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let answer = runtime.block_on(async {
+            let stream = self.connect().await?;
+            let asked = async {
+                let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+                tokio::spawn(connection);
+                sender.send_request(request).await
+            };
+            patient(self.patience, asked).await
+        })?;
+        let location = answer.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+        Ok(Opened {
+            code: answer.status().as_u16(),
+            location: location.map(str::to_owned),
+            body: Body::new(runtime, answer.into_body(), self.patience),
+        })
     }
 
-    fn head_and_body(&self, method: &str, path: &str, content_type: &str, body: &str) -> String {
-        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+    async fn connect(&self) -> Result<TcpStream> {
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.address)).await;
+        let connected = connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+        connected.map_err(|source| ClientError::Connect { address: self.address.clone(), source })
+    }
+
+    fn request_of(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &str,
+    ) -> Result<Request<RequestBody>> {
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, &self.address);
+        request = request.header(header::CONNECTION, "close");
         if let Some((name, password)) = &self.login {
-            text += &format!("Authorization: Basic {}\r\n", STANDARD.encode(format!("{name}:{password}")));
+            let login = STANDARD.encode(format!("{name}:{password}"));
+            request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
         }
         if method != "GET" {
-            text += &format!("Content-Type: {content_type}\r\n");
-            text += &format!("Content-Length: {}\r\n", body.len());
+            request = request.header(header::CONTENT_TYPE, content_type);
         }
-        text + "\r\n" + body
+        let body = if method == "GET" { Bytes::new() } else { Bytes::copy_from_slice(body.as_bytes()) };
+        let wrong = |error| ClientError::Protocol(format!("{method} {path} is no HTTP request: {error}"));
+        request.body(RequestBody::new(body)).map_err(wrong)
+    }
+}
+
+/// The head of an answer, if it comes in time.
+async fn patient(
+    patience: Duration,
+    asked: impl Future<Output = hyper::Result<Response<Incoming>>>,
+) -> Result<Response<Incoming>> {
+    match timeout(patience, asked).await {
+        Ok(answer) => answer.map_err(|error| failed(broken(&error))),
+        Err(_) => Err(failed(ErrorKind::TimedOut.into())),
+    }
+}
+
+/// What failed while an answer was read.
+fn failed(error: std::io::Error) -> ClientError {
+    match error.kind() {
+        ErrorKind::InvalidData => ClientError::Protocol(error.to_string()),
+        _ => error.into(),
     }
 }
 
@@ -203,73 +257,56 @@ pub fn percent(text: &str) -> String {
     encoded
 }
 
-fn garbled(what: &str) -> ClientError {
-    ClientError::Protocol(format!("not an HTTP answer: {what}"))
-}
-
 fn whole(opened: Opened) -> Result<Answer> {
     Ok(Answer { code: opened.code, body: read_body(opened.body)? })
 }
 
-/// Status, `Location` and body of an answer.
-fn read_head<R: BufRead>(mut from: R) -> Result<(u16, Option<String>, Body<R>)> {
-    loop {
-        let status = read_line(&mut from)?;
-        let code =
-            status.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|c| c.parse().ok());
-        let code: u16 = code.ok_or_else(|| garbled(&status))?;
-        let (mut length, mut chunked, mut location) = (None, false, None);
-        loop {
-            let line = read_line(&mut from)?;
-            let Some((name, value)) = line.split_once(':') else {
-                break;
-            };
-            match (name.to_ascii_lowercase().as_str(), value.trim()) {
-                ("content-length", value) => length = value.parse().ok(),
-                ("transfer-encoding", value) => chunked = value.eq_ignore_ascii_case("chunked"),
-                ("location", value) => location = Some(value.to_owned()),
-                _ => {}
-            }
-        }
-        // Interim answers (100 Continue) precede the real one.
-        if code >= 200 {
-            return Ok((code, location, Body::new(from, length, chunked)));
-        }
-    }
-}
-
 fn read_body(from: impl Read) -> Result<Vec<u8>> {
     let mut body = Vec::new();
-    from.take(BODY_BYTES_MAX + 1).read_to_end(&mut body).map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => ClientError::Protocol(error.to_string()),
-        _ => error.into(),
-    })?;
+    from.take(BODY_BYTES_MAX + 1).read_to_end(&mut body).map_err(failed)?;
     if body.len() as u64 > BODY_BYTES_MAX {
-        return Err(garbled("the body is too long"));
+        return Err(ClientError::Protocol("not an HTTP answer: the body is too long".to_owned()));
     }
     Ok(body)
-}
-
-/// One line without its end; an answer's lines are short, so a bound keeps garbage from filling memory.
-pub(crate) fn read_line(from: &mut impl BufRead) -> Result<String> {
-    let mut line = String::new();
-    from.by_ref().take(64 * 1024).read_line(&mut line).map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => garbled("bytes that are no text"),
-        _ => error.into(),
-    })?;
-    match line.strip_suffix('\n') {
-        Some(text) => Ok(text.trim_end_matches('\r').to_owned()),
-        None => Err(garbled("it ends early")),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener};
 
-    fn answer(text: &str) -> Result<Answer> {
-        let (code, _, body) = read_head(text.as_bytes())?;
-        Ok(Answer { code, body: read_body(body)? })
+    /// One request in small letters, with its body.
+    fn read_request(stream: &mut std::net::TcpStream) -> String {
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).expect("a request") == 1 {
+            request.extend_from_slice(&byte);
+        }
+        let head = String::from_utf8(request).expect("text").to_ascii_lowercase();
+        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+        let mut body = vec![0; length.map_or(0, |length| length.parse().expect("a length"))];
+        stream.read_exact(&mut body).expect("a body");
+        head + &String::from_utf8(body).expect("text")
+    }
+
+    /// What a server that reads one request and sends this text is understood to answer, and the request.
+    fn exchange(text: &'static str, ask: impl FnOnce(&Rest) -> Result<Answer>) -> (Result<Answer>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let request = read_request(&mut stream);
+            stream.write_all(text.as_bytes()).expect("an answer");
+            stream.shutdown(Shutdown::Write).expect("the end");
+            request
+        });
+        let answer = ask(&Rest::new(address, Some(("Administrator", "password"))));
+        (answer, server.join().expect("the server"))
+    }
+
+    fn answer(text: &'static str) -> Result<Answer> {
+        exchange(text, |rest| rest.ask_json("GET", "/x", None)).0
     }
 
     #[test]
@@ -279,16 +316,21 @@ mod tests {
 
     #[test]
     fn requests_carry_login_and_body() {
-        let rest = Rest::new("127.0.0.1:8091", Some(("Administrator", "password")));
-        let text = rest.head_and_body("POST", "/x", "application/x-www-form-urlencoded", "a=b");
-        assert!(text.starts_with("POST /x HTTP/1.1\r\nHost: 127.0.0.1:8091\r\n"));
-        assert!(text.contains("\r\nAuthorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n"));
-        assert!(text.ends_with("Content-Length: 3\r\n\r\na=b"));
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let (answer, request) = exchange(ok, |rest| rest.request("POST", "/x", &[("a", "b")]));
+        assert_eq!(answer.expect("an answer").code, 200);
+        assert!(request.starts_with("post /x http/1.1\r\nhost: 127.0.0.1:"), "{request}");
+        assert!(
+            request.contains("\r\nauthorization: basic qwrtaw5pc3ryyxrvcjpwyxnzd29yza==\r\n"),
+            "{request}"
+        );
+        assert!(request.contains("\r\ncontent-type: application/x-www-form-urlencoded\r\n"), "{request}");
+        assert!(request.ends_with("\r\n\r\na=b"), "{request}");
     }
 
     #[test]
     fn bodies_by_length_by_chunks_and_to_the_end() {
-        let by_length = answer("HTTP/1.1 200 OK\r\nContent-length: 3\r\n\r\nabcdef").expect("an answer");
+        let by_length = answer("HTTP/1.1 200 OK\r\nContent-length: 3\r\n\r\nabc").expect("an answer");
         assert_eq!((by_length.code, &by_length.body[..]), (200, &b"abc"[..]));
         let chunked = "HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\na\r\n0123456789\r\n0\r\n\r\n";
         let chunked = answer(chunked).expect("an answer");
@@ -311,5 +353,27 @@ mod tests {
         ] {
             assert!(answer(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_server_that_stops_in_an_answer_is_waited_for_so_long_and_no_longer() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (let_go, held) = std::sync::mpsc::channel::<()>();
+        let server = std::thread::spawn(move || {
+            for text in ["", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na"] {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                read_request(&mut stream);
+                stream.write_all(text.as_bytes()).expect("an answer");
+                held.recv().expect("the end of the wait");
+            }
+        });
+        let rest = Rest::new(address, None).within(Duration::from_millis(50));
+        for _ in 0..2 {
+            let answer = rest.ask_json("GET", "/x", None);
+            assert!(answer.as_ref().is_err_and(ClientError::is_timeout), "{answer:?}");
+            let_go.send(()).expect("the server");
+        }
+        server.join().expect("the server");
     }
 }
