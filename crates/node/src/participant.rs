@@ -69,6 +69,9 @@ pub struct Applied<R> {
     pub commits: Vec<Commit>,
     /// To be answered when that is done.
     pub reads: Vec<R>,
+    /// The life that the last of these belong to: it differs from that of what another group has agreed on. What metadata say of that
+    /// ([`Metadata::rev_epoch`]) may be the same in two groups, where both were formed anew of the same one.
+    pub life: u64,
     /// Whether everything is here that was agreed on when this node started or joined.
     pub caught_up: bool,
 }
@@ -78,6 +81,7 @@ impl<R> Applied<R> {
     pub fn extend(&mut self, later: Self) {
         self.commits.extend(later.commits);
         self.reads.extend(later.reads);
+        self.life = later.life;
         self.caught_up = later.caught_up;
     }
 }
@@ -122,6 +126,8 @@ pub struct Participant<A, R> {
     life: u64,
     /// What this life begins with, until that is on disk.
     beginning: Option<Commit>,
+    /// The life that the node acts in: the one before as long as the beginning of this one is not on disk.
+    acts_in: u64,
     /// Reads that are not due yet, and who waits for them.
     reads: VecDeque<(u64, R)>,
     confirmations: Confirmations<A>,
@@ -142,6 +148,7 @@ impl<A, R> Participant<A, R> {
             leaves_at: None,
             life: 0,
             beginning: None,
+            acts_in: 0,
             reads: VecDeque::new(),
             confirmations: Confirmations::default(),
             log_lost: None,
@@ -244,6 +251,7 @@ impl<A, R> Participant<A, R> {
         if let Some(beginning) = self.beginning.take() {
             let member = self.group.member();
             self.output.became = Some((member.uuid.clone(), member.node));
+            self.acts_in = self.life;
             self.apply(vec![beginning], false);
         }
         self.group.written(write.number);
@@ -281,7 +289,8 @@ impl<A, R> Participant<A, R> {
         if !turn.commits.is_empty() || due > 0 || caught_up != self.caught_up {
             self.caught_up = caught_up;
             let reads = self.reads.drain(..due).map(|(_, waiting)| waiting).collect();
-            self.output.applied.push(Applied { commits: turn.commits, reads, caught_up });
+            let (commits, life) = (turn.commits, self.acts_in);
+            self.output.applied.push(Applied { commits, reads, life, caught_up });
         }
         if let Some(successor) = turn.successor {
             let first = self.group.rejoin(&successor)?;
@@ -361,12 +370,57 @@ impl<A, R> Participant<A, R> {
     }
 
     fn apply(&mut self, commits: Vec<Commit>, caught_up: bool) {
-        self.output.applied.push(Applied { commits, reads: Vec::new(), caught_up });
+        let life = self.acts_in;
+        self.output.applied.push(Applied { commits, reads: Vec::new(), life, caught_up });
     }
 }
 
 impl<A, R> Output<A, R> {
     fn new() -> Self {
         Self { messages: Vec::new(), writes: Vec::new(), confirmed: None, became: None, applied: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{NodeInfo, Ports};
+
+    use super::*;
+
+    /// What two nodes make of one group that has lost its majority tells the same [`Metadata::rev_epoch`]. A third one may be taken into
+    /// both, one after the other.
+    #[test]
+    fn what_is_applied_tells_lives_apart_whose_metadata_do_not() {
+        let mut metadata = Metadata::new("c".into(), 16);
+        metadata.nodes = vec![NodeInfo::first("n".into(), "h".into(), Ports::default())];
+        let metadata = Arc::new(metadata);
+        let first = |lot: Option<u64>| {
+            let (uuid, cluster_uuid, secret) = ("n".to_owned(), "c".to_owned(), "s".to_owned());
+            let epoch = lot.map_or_else(Epoch::default, |lot| Epoch::default().next(lot));
+            let member = Member {
+                uuid,
+                node: NodeId(0),
+                cluster_uuid,
+                epoch,
+                secret,
+                peers: Vec::new(),
+                authority: None,
+            };
+            found(&member, &metadata).unwrap()
+        };
+        let mut stored = Stored::default();
+        stored.apply(&first(None));
+        let mut part = Participant::<(), ()>::new(Consensus::open(&stored, 1).unwrap(), 1, 0);
+        for life in 1..=2 {
+            part.begin_again(first(Some(life))).unwrap();
+            let Output { writes, applied, .. } = part.take_output();
+            assert!(!applied.is_empty() && applied.iter().all(|applied| applied.life == life - 1));
+            writes.iter().for_each(|write| part.written(write));
+            part.turn().unwrap();
+            let applied = part.take_output().applied;
+            let told: Vec<_> = applied.iter().map(|applied| applied.life).collect();
+            assert!(told.iter().all(|told| *told == life), "{told:?}");
+            assert_eq!(applied[0].commits[0].metadata.rev_epoch, metadata.rev_epoch);
+        }
     }
 }

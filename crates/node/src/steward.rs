@@ -36,8 +36,8 @@ pub struct Steward {
     uuid: String,
     agent: Agent,
     has_looked: bool,
-    /// Which life of its group this node acts in ([`Metadata::rev_epoch`]).
-    life: i64,
+    /// Which life of its group this node acts in ([`crate::Applied::life`]).
+    life: u64,
 }
 
 impl Steward {
@@ -47,18 +47,18 @@ impl Steward {
         Self { start, ..Self::default() }
     }
 
-    /// Does some of what `metadata` asks for of the node of that identity, once it has `caught_up` with what was agreed on. `lease_now` is
-    /// by the clock of leases.
+    /// Does some of what `metadata` asks for of the node of that identity, once it has `caught_up` with what was agreed on. They are of
+    /// that `life` ([`crate::Applied::life`]), or of one before it. `lease_now` is by the clock of leases.
     pub fn look(
         &mut self,
-        (uuid, caught_up): (&str, bool),
+        (uuid, life, caught_up): (&str, u64, bool),
         metadata: &Metadata,
         (lease, lease_now): (&Lease, u64),
         buckets: &impl Buckets,
         now: Now,
     ) -> Step {
-        let life = mem::replace(&mut self.life, metadata.rev_epoch);
-        if self.has_looked && life != self.life {
+        let before = mem::replace(&mut self.life, life);
+        if self.has_looked && before != life {
             lease.begin_again(lease_now);
         }
         if !caught_up {
@@ -160,13 +160,13 @@ mod tests {
 
     /// Whether there are other wishes than before.
     fn look(steward: &mut Steward, uuid: &str, metadata: &Metadata, lease: &Lease, lease_now: u64) -> bool {
-        steward.look((uuid, true), metadata, (lease, lease_now), &Nothing, NOW).wishes_changed
+        steward.look((uuid, 0, true), metadata, (lease, lease_now), &Nothing, NOW).wishes_changed
     }
 
     #[test]
     fn a_node_that_has_not_caught_up_does_nothing() {
         let (mut steward, lease) = (Steward::default(), Lease::default());
-        let step = steward.look(("n1", false), &metadata(true), (&lease, 10), &Nothing, NOW);
+        let step = steward.look(("n1", 0, false), &metadata(true), (&lease, 10), &Nothing, NOW);
         assert_eq!((step, lease.left_millis(10), steward.agent().applied()), (Step::default(), None, 0));
         // This look is the first one still: it may serve nothing.
         look(&mut steward, "n1", &metadata(true), &lease, 10);
@@ -195,17 +195,20 @@ mod tests {
         lease.answered(10, Some(5_000));
         look(&mut steward, "n1", &metadata(true), &lease, 20);
         assert!(!lease.has_run_out(|| 20));
-        let anew = Metadata { rev_epoch: metadata(true).rev_epoch + 1, ..metadata(true) };
-        let _ = steward.look(("n1", false), &anew, (&lease, 30), &Nothing, NOW);
+        let mut look = |life, caught_up, metadata: &Metadata, now| {
+            let _ = steward.look(("n1", life, caught_up), metadata, (&lease, now), &Nothing, NOW);
+        };
+        // Two groups that were formed anew of the same one have metadata that tell the same life.
+        let anew = metadata(true);
+        look(1, false, &anew, 30);
         assert!(lease.has_run_out(|| 30), "before it knows what the new group has agreed on");
-        look(&mut steward, "n1", &anew, &lease, 40);
+        look(1, true, &anew, 40);
         assert!(lease.has_run_out(|| 40));
         lease.answered(40, Some(5_000));
-        look(&mut steward, "n1", &anew, &lease, 50);
+        look(1, true, &anew, 50);
         assert!(!lease.has_run_out(|| 50));
         // Where the new group needs none, the node serves once it acts by what was agreed on.
-        let without = Metadata { rev_epoch: anew.rev_epoch + 1, ..metadata(false) };
-        look(&mut steward, "n1", &without, &lease, 60);
+        look(2, true, &metadata(false), 60);
         assert_eq!(lease.left_millis(60), None);
     }
 

@@ -119,6 +119,8 @@ pub(crate) struct Process {
     to_carry_out: Option<Applied<()>>,
     /// Everything was carried out that was agreed on before this start.
     pub(crate) caught_up: bool,
+    /// The life of its group that it was carried out in.
+    life: u64,
     /// As carried out.
     pub(crate) metadata: Arc<Metadata>,
     proposals: Proposals<Option<Proposed>>,
@@ -157,6 +159,7 @@ impl Process {
             log: LogWriter::default(),
             to_carry_out: None,
             caught_up: group.has_caught_up(),
+            life: 0,
             part: Participant::new(group, boot, ms),
             metadata,
             proposals: Proposals::new(boot),
@@ -387,7 +390,8 @@ impl Process {
     }
 
     fn carry_out(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
-        let Some(Applied { commits, caught_up, .. }) = self.to_carry_out.take() else { return };
+        let Some(Applied { commits, life, caught_up, .. }) = self.to_carry_out.take() else { return };
+        self.life = life;
         if let Some(last) = commits.last() {
             self.metadata = Arc::clone(&last.metadata);
             self.reconcile(shelf, outside.now);
@@ -440,7 +444,7 @@ impl Process {
         let metadata = Arc::clone(&self.metadata);
         let needed_one = self.is_leased();
         let view = View { buckets: &self.buckets, links: &self.links };
-        let who = (self.uuid.as_str(), self.caught_up);
+        let who = (self.uuid.as_str(), self.life, self.caught_up);
         let step = self.steward.look(who, &metadata, (&self.lease, lease_now), &view, now);
         if self.caught_up {
             if needed_one && !self.is_leased() {

@@ -94,6 +94,8 @@ pub(crate) struct Control {
     proposals: Proposals,
     /// See [`Applied::caught_up`]; true once that much was carried out as well.
     caught_up: AtomicBool,
+    /// See [`Applied::life`].
+    life: AtomicU64,
     /// Held while something is carried out.
     carrying_out: Mutex<()>,
     buckets: Arc<OpenBuckets>,
@@ -128,6 +130,7 @@ impl Control {
             routes: InternalRoutes::default(),
             proposals: Proposals::new(parts.origin),
             caught_up: AtomicBool::new(parts.caught_up),
+            life: AtomicU64::new(0),
             carrying_out: Mutex::default(),
             buckets: parts.buckets,
             shared: parts.shared,
@@ -252,6 +255,11 @@ impl Control {
     /// undoes nothing.
     pub(crate) fn caught_up(&self) -> bool {
         self.caught_up.load(Ordering::Acquire)
+    }
+
+    /// The life of its group that this node acts in; see [`Applied::life`].
+    pub(crate) fn life(&self) -> u64 {
+        self.life.load(Ordering::Acquire)
     }
 
     /// Starts compacting a bucket on this node, unless that is going on; whether it is open here.

@@ -52,6 +52,8 @@ impl Control {
     /// Carries out and publishes; blocks on disk and on threads that have to end.
     fn carry_out(&self, applied: Applied) {
         let _turn = self.carrying_out.lock();
+        // Known before anything that belongs to it is.
+        self.life.store(applied.life, Ordering::Release);
         if let Some(last) = applied.commits.last() {
             let next = Arc::clone(&last.metadata);
             self.metadata.store(Arc::clone(&next));

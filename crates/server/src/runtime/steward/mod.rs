@@ -85,10 +85,12 @@ impl Steward {
         let Parts { control, buckets, links, shared, .. } = &self.parts;
         // What the buckets that are open are by.
         let metadata = Arc::clone(&shared.snapshot().metadata);
-        let (uuid, caught_up) = (control.this_node(), control.caught_up());
+        // Asked for after the metadata: it is their life, or a later one that is about to be published.
+        let (life, uuid, caught_up) = (control.life(), control.this_node(), control.caught_up());
         let (lease, lease_now) = (&shared.lease, lease::clock_millis());
         let view = View { buckets, links };
-        let step = self.steward.look((&uuid, caught_up), &metadata, (lease, lease_now), &view, shared.now());
+        let step =
+            self.steward.look((&uuid, life, caught_up), &metadata, (lease, lease_now), &view, shared.now());
         let pause = self.steward.pause_millis(step);
         if !caught_up {
             return pause;
