@@ -6,7 +6,9 @@
 //! enough of them that no such majority is missed may make any of them the active.
 //!
 //! While a vBucket's chain changes there are two, the one before and the one to be, and a write needs a majority of both:
-//! until the new one is known to hold what the old one had, either may be asked what was acknowledged. After a handover the active is
+//! until the new one is known to hold what the old one had, either may be asked what was acknowledged. Of the one before it is a majority
+//! of the members that are left of it, because an election asks as many. That the write has enough copies is the matter of the other
+//! one. After a handover the active is
 //! no member of the one before, which begins with the copy that has handed over: that is one like any other by then.
 //!
 //! An acknowledgement says that everything prepared up to a seqno is held as its level asks for. So the prepares that have
@@ -77,17 +79,18 @@ impl Chains {
         self.topology.copies <= 1 && self.topology.chains.iter().all(|chain| chain.len() <= 1)
     }
 
-    /// How many members of a chain of so many have to hold a write.
-    fn majority(&self, members: usize) -> usize {
-        usize::from(self.topology.copies).max(members) / 2 + 1
+    /// How many members of a chain of so many have to hold a write; of the chain to be, which is the first, or of the one before.
+    fn majority(&self, place: usize, members: usize) -> usize {
+        let copies = if place == 0 { usize::from(self.topology.copies) } else { 0 };
+        copies.max(members) / 2 + 1
     }
 
     /// Whether there are enough members for a majority.
     pub(crate) fn is_majority_possible(&self) -> bool {
-        let is_possible = |members| self.majority(members) <= members;
+        let is_possible = |(place, members)| self.majority(place, members) <= members;
         match self.is_untold() {
-            true => is_possible(1),
-            false => self.topology.chains.iter().all(|chain| is_possible(chain.len())),
+            true => is_possible((0, 1)),
+            false => self.topology.chains.iter().map(Vec::len).enumerate().all(is_possible),
         }
     }
 
@@ -109,14 +112,14 @@ impl Chains {
             return Seqno(0);
         }
         let active = self.topology.active();
-        let of_chain = |chain: &Vec<NodeId>| {
+        let of_chain = |(place, chain): (usize, &Vec<NodeId>)| {
             let others = chain.iter().filter(|&&node| Some(node) != active);
             let mut others: Vec<_> = others.map(|&node| self.acknowledged_by(node)).collect();
             others.sort_unstable_by_key(|&seqno| std::cmp::Reverse(seqno));
-            let needed = self.majority(chain.len()).saturating_sub(chain.len() - others.len());
+            let needed = self.majority(place, chain.len()).saturating_sub(chain.len() - others.len());
             needed.checked_sub(1).map_or(EVERYTHING, |last| others.get(last).copied().unwrap_or_default())
         };
-        self.topology.chains.iter().map(of_chain).min().unwrap_or(EVERYTHING)
+        self.topology.chains.iter().enumerate().map(of_chain).min().unwrap_or(EVERYTHING)
     }
 }
 
@@ -165,6 +168,22 @@ mod tests {
         assert_eq!(chains.reached(), Seqno(0), "two of four are none");
         chains.acknowledge(NodeId(4), Seqno(3));
         assert_eq!(chains.reached(), Seqno(3));
+    }
+
+    /// A failover took out others of the chain before. An election asks the one that is left of it.
+    #[test]
+    fn one_that_is_left_of_the_chain_before_makes_no_durable_write_impossible() {
+        let mut chains = chains(&[&[1, 2], &[3]], 2);
+        assert!(chains.is_majority_possible());
+        assert!(chains.acknowledge(NodeId(2), Seqno(9)));
+        assert_eq!(chains.reached(), Seqno(0), "3 might be asked alone");
+        assert!(chains.acknowledge(NodeId(3), Seqno(7)));
+        assert_eq!(chains.reached(), Seqno(7));
+        // There are too few copies whatever is left of the chain before.
+        let alone =
+            chains.followed_by(Topology { chains: vec![vec![NodeId(1)], vec![NodeId(3)]], copies: 2 });
+        assert!(!alone.is_majority_possible());
+        assert_eq!(alone.reached(), Seqno(0));
     }
 
     #[test]
