@@ -156,6 +156,20 @@ fn a_copy_that_may_lack_something_is_no_answer() {
     }
 }
 
+/// The active copy is failed over while its chain shrinks to it, so that the other one counts by the chain before only. Then the bucket is
+/// emptied: what that one has is blank.
+#[test]
+fn a_flush_in_an_election_without_a_chain_gives_nothing_up() {
+    let plan = VbPlan { joint: Some(nodes(&[0, 1])), ..VbPlan::settled(nodes(&[0]), 5) };
+    let mut cluster = Cluster::new(plan);
+    let flush = Command::FlushBucket { name: "b".into(), uuid: BucketUuid("u".into()) };
+    cluster.apply(&[fail_over(0), flush]);
+    assert_eq!(cluster.plan().chain, []);
+    let blank = VbReport { term: cluster.plan().term, complete: false, ..whole(0) };
+    let mut cluster = cluster.with(&[(1, blank)]);
+    assert_eq!(cluster.elected_within(120_000), Some(1), "{:?}", cluster.plan());
+}
+
 #[test]
 fn an_operator_can_go_on_without_whoever_is_waited_for() {
     let forgetful = VbReport { may_lack: true, ..whole(3) };

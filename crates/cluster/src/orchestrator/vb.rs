@@ -179,6 +179,11 @@ impl Scene<'_> {
                 let others = self.plan.chain.iter().copied().filter(|&node| node != winner);
                 Some(VbStep::Elect([winner].into_iter().chain(others).collect()))
             }
+            // The bucket was emptied when nothing was left but copies that were being built: none is complete, and nobody has
+            // anything that others lack.
+            None if counted.is_empty() && !answers.is_empty() => {
+                answers.first().map(|(node, _)| VbStep::Elect(vec![*node]))
+            }
             // A complete copy may be among those that are silent.
             None if answers.len() < among.len() => None,
             None => Some(VbStep::Elect(Vec::new())),
