@@ -120,14 +120,21 @@ impl Metadata {
         Some(Command::RaiseLevel { level, nodes: self.nodes.iter().map(|node| node.id).collect() })
     }
 
-    /// `nodes` have said that they understand `level`.
-    pub(crate) fn raise_level(&mut self, level: u32, nodes: &[NodeId]) -> Result<(), ClusterError> {
+    /// Whether the level rises, once `nodes` have said that they understand `level`. Versions below that level ask this as well: the
+    /// answer stays what it is.
+    pub(crate) fn may_raise(&self, level: u32, nodes: &[NodeId]) -> Result<(), ClusterError> {
         if level <= self.level {
             return Err(refused("The metadata are at that level."));
         }
         if self.nodes.iter().any(|node| !nodes.contains(&node.id)) {
             return Err(refused("Another node was added at the same time."));
         }
+        Ok(())
+    }
+
+    /// `nodes` have said that they understand `level`.
+    pub(crate) fn raise_level(&mut self, level: u32, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        self.may_raise(level, nodes)?;
         self.level = level;
         // One that is about to be added was let in by the level before. It has to be looked at again, and is, under another number.
         self.next_node = self.next_node.saturating_add(1);

@@ -98,4 +98,19 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 206,
         what: "a clock was set back, and a document that had expired under a durable write was back (of the simulation)",
     },
+    Found {
+        kind: &kinds::VERSIONS,
+        seed: 5_000_008,
+        what: "a node of an older version was added while the level was to rise, and stopped at that change, which was refused",
+    },
+    Found {
+        kind: &kinds::VERSIONS,
+        seed: 5_000_009,
+        what: "a node of an older version that was being removed called its metadata those of a newer version",
+    },
+    Found {
+        kind: &kinds::WIDE,
+        seed: 5_000_038,
+        what: "a pager came across what had expired while copies were compared (of the simulation)",
+    },
 ];

@@ -6,9 +6,12 @@ use raft::eraftpb::{Entry, EntryType, Snapshot};
 
 use super::{
     Commit, Consensus,
-    formats::{made_by_newer, read_proposal, read_state},
+    formats::{made_by_newer, raised, read_proposal, read_state},
 };
-use crate::consensus::{Outcome, ProposalId, entry::MemberChange};
+use crate::consensus::{Outcome, Proposal, ProposalId, entry::MemberChange};
+
+/// Why a member cannot go on that no other one waits for. It is told so once it asks.
+const REMOVED: &str = "this node was removed from its cluster, whose metadata are of a newer version since";
 
 impl Consensus {
     pub(super) fn install(&mut self, snapshot: &Snapshot) {
@@ -35,11 +38,10 @@ impl Consensus {
             }
             // A new leader's first entry.
             (false, true) => None,
-            (false, false) => match read_proposal(&entry.data, self.version.highest) {
+            (false, false) => match self.asked_for(entry) {
                 Ok(proposal) => Some(proposal),
                 Err(error) => {
-                    let index = entry.index;
-                    self.broken = Some(made_by_newer(&format!("change {index}"), &error));
+                    self.broken = Some(error);
                     return;
                 }
             },
@@ -53,6 +55,18 @@ impl Consensus {
             self.adjust_members();
         }
         self.marks.applied(&self.state, self.applied);
+    }
+
+    /// What an entry asks for, unless this version does not understand it, or what comes after it.
+    fn asked_for(&self, entry: &Entry) -> Result<Proposal, String> {
+        let (metadata, highest) = (&self.state.metadata, self.version.highest);
+        let newer = |error: String| made_by_newer(&format!("change {}", entry.index), &error);
+        let proposal = read_proposal(&entry.data, highest).map_err(newer)?;
+        match raised(&proposal.command, metadata, highest) {
+            None => Ok(proposal),
+            Some(_) if metadata.has_removed(self.member.node) => Err(REMOVED.into()),
+            Some(error) => Err(newer(error)),
+        }
     }
 
     fn commit(&mut self, outcomes: Vec<(ProposalId, Outcome)>, is_snapshot: bool) {

@@ -136,6 +136,7 @@ impl Consensus {
         let leaps = epoch.number.saturating_sub(self.position().epoch.number);
         let last = Proposal::new(id, command);
         let state = self.state.reformed(&proposals, (leaps, &last), self.version.apply)?;
+        state.metadata.admits_level(self.version.highest)?;
         let member = Member { epoch, ..self.member.clone() };
         let first = begin(&member, &state).map_err(|error| failed(&error.to_string()))?;
         Ok((member, first))

@@ -18,7 +18,7 @@ pub(super) fn read_state(snapshot: &Snapshot, highest: u32) -> Result<State, Str
     let read = strict::read::<State>(&snapshot.data).map_err(|error| error.to_string());
     let known = read.and_then(|state| match state.metadata.admits_level(highest) {
         Ok(()) => Ok(state),
-        Err(_) => Err(format!("it is of level {}", state.metadata.level)),
+        Err(_) => Err(of_level(state.metadata.level)),
     });
     known.map_err(|error| made_by_newer("a snapshot", &error))
 }
@@ -28,7 +28,7 @@ pub(super) fn read_known(data: &[u8], highest: u32) -> Result<Metadata, String> 
     let read = strict::read::<Metadata>(data).map_err(|error| error.to_string());
     let known = read.and_then(|metadata| match metadata.admits_level(highest) {
         Ok(()) => Ok(metadata),
-        Err(_) => Err(format!("it is of level {}", metadata.level)),
+        Err(_) => Err(of_level(metadata.level)),
     });
     known.map_err(|error| made_by_newer("what was last known", &error))
 }
@@ -40,15 +40,23 @@ pub(super) fn made_by_newer(what: &str, error: &str) -> String {
     )
 }
 
-/// What an entry asks for, as far as a version knows that understands metadata up to the level `highest`.
+/// What an entry asks for, as far as a version knows that understands metadata up to the level `highest`. Every version understands a
+/// change that raises the level: see [`raised`].
 pub(super) fn read_proposal(data: &[u8], highest: u32) -> Result<Proposal, String> {
     let proposal = strict::read::<Proposal>(data).map_err(|error| error.to_string())?;
-    let level = match proposal.command {
-        Command::RaiseLevel { level, .. } => level,
-        ref command => command.level(),
-    };
-    let level = level.max(if proposal.place.is_some() { PROPOSALS_PLACED } else { 0 });
-    if level > highest { Err(format!("it is of level {level}")) } else { Ok(proposal) }
+    let level = proposal.command.level().max(if proposal.place.is_some() { PROPOSALS_PLACED } else { 0 });
+    if level > highest { Err(of_level(level)) } else { Ok(proposal) }
+}
+
+/// Why a version that understands metadata up to the level `highest` cannot carry out a change that raises the level. One that is refused
+/// changes nothing: a node of an older version may have been added at the same time.
+pub(super) fn raised(command: &Command, metadata: &Metadata, highest: u32) -> Option<String> {
+    let Command::RaiseLevel { level, nodes } = command else { return None };
+    (*level > highest && metadata.may_raise(*level, nodes).is_ok()).then(|| of_level(*level))
+}
+
+pub(super) fn of_level(level: u32) -> String {
+    format!("it is of level {level}")
 }
 
 pub(super) fn state_bytes(state: &State) -> Result<Vec<u8>, LogError> {

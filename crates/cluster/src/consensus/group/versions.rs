@@ -89,6 +89,24 @@ fn an_older_version_stops_before_what_it_does_not_know_and_says_what_to_do() {
     }
 }
 
+/// Another node was added while the level was to rise: the change is refused, and says nothing that an older version does not know.
+#[test]
+fn an_older_version_goes_on_after_a_rise_of_the_level_that_is_refused() {
+    let rise = |number, nodes: &[u16]| {
+        let raise = serde_json::json!({ "RaiseLevel": { "level": LEVEL + 1, "nodes": nodes } });
+        proposal(number, &raise)
+    };
+    let mut node = founded();
+    node.propose_raw(&rise(1, &[]));
+    assert_eq!(node.group.broken(), None);
+    node.propose_raw(&proposal(2, &serde_json::json!({ "SetClusterName": "after" })));
+    assert_eq!((&*node.group.metadata().cluster_name, node.group.metadata().level), ("after", LEVEL));
+    node.propose_raw(&rise(3, &[0]));
+    let broken = node.group.broken().unwrap();
+    assert!(broken.contains("of level") && broken.contains("start this node with"), "{broken}");
+    assert_eq!(node.group.metadata().level, LEVEL);
+}
+
 #[test]
 fn a_version_that_knows_more_goes_on_from_the_log_of_one_that_stopped() {
     let mut node = founded();
