@@ -18,7 +18,7 @@ use crate::{
     cluster_status::ClusterStatus,
     documents::{DocumentAnswer, DocumentQuestion},
     objectives::Counted,
-    routes::FiringAlert,
+    routes::{FiringAlert, Probed},
 };
 
 /// The node as REST sees and steers it.
@@ -93,6 +93,10 @@ pub trait NodeControl: Gate {
     }
     /// What this node has counted for every objective.
     fn objectives(&self) -> Vec<Counted> {
+        Vec::new()
+    }
+    /// What this node's probes have found.
+    fn probed(&self) -> Vec<Probed> {
         Vec::new()
     }
     /// Figures of the machine and the process.

@@ -29,7 +29,8 @@ pub use certificates::{Certificates, InboxFile, Regenerate};
 pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
 pub use control::{AnswerParts, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, Obstacle};
 pub use events::differing;
-pub use objectives::Counted;
+pub use objectives::{Counted, Source};
 pub use routes::{
-    FiringAlert, PRODUCT_VERSION, SETTEE_VERSION, Webhook, administrator_objection, quota_objection, rfc3339,
+    FiringAlert, PRODUCT_VERSION, ProbeSettings, Probed, ProbedBuckets, ProbedOperation, SETTEE_VERSION,
+    Webhook, administrator_objection, quota_objection, rfc3339,
 };

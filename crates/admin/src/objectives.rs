@@ -12,6 +12,31 @@ use crate::{call::Call, figures};
 /// Where a node tells the others what it has counted.
 const PATH: &str = "/_settee/objectives";
 
+/// Where an event was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// In the server: every operation of clients.
+    #[default]
+    Server,
+    /// By the active probe of nodes.
+    Probe,
+}
+
+impl Source {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Server, Self::Probe];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Probe => "probe",
+        }
+    }
+}
+
 /// What a node has counted for an objective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
@@ -19,6 +44,9 @@ pub struct Counted {
     pub bucket: String,
     /// The objective.
     pub objective: String,
+    /// Where it was counted.
+    #[serde(default)]
+    pub source: Source,
     /// Good events and all of them.
     pub spans: Spans,
 }
@@ -26,18 +54,23 @@ pub struct Counted {
 /// What all nodes have counted, and which of them did not say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Together {
-    counted: BTreeMap<(String, String), Spans>,
+    counted: BTreeMap<(String, String, Source), Spans>,
     pub(crate) missing: Vec<NodeId>,
 }
 
 impl Together {
     pub(crate) fn of(&self, bucket: &str, objective: &str) -> Spans {
-        self.counted.get(&(bucket.to_owned(), objective.to_owned())).copied().unwrap_or_default()
+        self.seen_by(bucket, objective, Source::Server).unwrap_or_default()
+    }
+
+    /// None: nothing was seen from there.
+    pub(crate) fn seen_by(&self, bucket: &str, objective: &str, source: Source) -> Option<Spans> {
+        self.counted.get(&(bucket.to_owned(), objective.to_owned(), source)).copied()
     }
 
     fn add(&mut self, told: Vec<Counted>) {
-        for Counted { bucket, objective, spans } in told {
-            let sum = self.counted.entry((bucket, objective)).or_default();
+        for Counted { bucket, objective, source, spans } in told {
+            let sum = self.counted.entry((bucket, objective, source)).or_default();
             *sum = sum.plus(&spans);
         }
     }

@@ -280,9 +280,9 @@ impl Connection {
 
     fn resume(&mut self, parked: Parked, out: &mut Output, context: &mut Context) -> Flow {
         let Parked { ticket, packet, read_at, since, stage, completion, timed_out, .. } = parked;
-        if let (Some(phase), Some(bucket)) = (stage.phase(), self.session.attached()) {
+        if let (Some(phase), Some(meter)) = (stage.phase(), self.session.meter()) {
             let waited = context.stopwatch.at().saturating_duration_since(since);
-            bucket.meter.record_phase(context.worker, phase, 1, waited);
+            meter.record_phase(context.worker, phase, 1, waited);
         }
         let others = self.waiting.len();
         let now_read_at = std::mem::replace(&mut context.read_at, read_at);
@@ -528,9 +528,9 @@ impl Connection {
             out.rewind(mark);
         }
         if let Stop::Status(base::Status::KeyNotFound) = stop
-            && let Some(bucket) = self.session.attached()
+            && let Some(meter) = self.session.meter()
         {
-            bucket.meter.miss(context.worker, traits.kind);
+            meter.miss(context.worker, traits.kind);
         }
         let flow = self.stop(packet, &request.frame.header, stop, ticket, out, context);
         if flow == Flow::Parked {
@@ -569,7 +569,7 @@ impl Connection {
     /// Records what was executed since `others` requests were parked; `queued` is how long it waited for its turn.
     fn record_batch(&self, others: usize, queued: Option<Duration>, context: &mut Context) {
         let parked = self.waiting.len().saturating_sub(others) as u64;
-        context.record_batch(self.session.attached().map(|bucket| &*bucket.meter), parked, queued);
+        context.record_batch(self.session.meter(), parked, queued);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     context::Context,
     dcp::DcpLink,
     forward::together::Ahead,
+    meter::BucketMeter,
     sasl::Exchange,
     shared::{BucketEntry, ConfigDocument, ConfigVersion, Snapshot},
     transport::Transport,
@@ -25,6 +26,9 @@ use crate::{
 /// The bucket that connections belong to before they say otherwise, where it needs no password.
 const DEFAULT_BUCKET: &str = "default";
 
+/// What a node's probe calls itself.
+pub(crate) const PROBE_AGENT: &str = "settee probe";
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -33,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) identity: Identity,
     bucket: Option<Arc<BucketEntry>>,
     access: Privileges,
+    /// Another node, or this one, tries how fast operations are.
+    is_probe: bool,
     /// See [`Session::places_by_key`].
     by_key: bool,
     /// The snapshot that `bucket` and `access` were taken from.
@@ -96,6 +102,7 @@ impl Session {
             identity: Identity::anonymous(),
             bucket: None,
             access: Privileges::default(),
+            is_probe: false,
             by_key: kind == ListenerKind::Memcached,
             generation: snapshot.generation(),
             seen: None,
@@ -173,6 +180,8 @@ impl Session {
         self.access = auth::privileges(&snapshot.metadata, &self.identity, name);
         let is_cache = bucket.as_ref().is_some_and(|bucket| bucket.engine.kind() == BucketKind::Memcached);
         self.by_key = is_cache || self.kind == ListenerKind::Memcached;
+        // Nobody else is taken for one: what it does is not counted among the operations of clients.
+        self.is_probe = self.identity.is_internal() && self.agent.as_deref() == Some(PROBE_AGENT);
         self.bucket = bucket;
         self.seen = None;
         self.pushed = None;
@@ -235,6 +244,12 @@ impl Session {
     /// The DCP connection, with whose rights it streams and from where.
     pub(crate) fn dcp_with_rights(&mut self) -> Option<(&mut DcpLink, &Privileges, &BucketEntry)> {
         Some((self.dcp.as_deref_mut()?, &self.access, self.bucket.as_deref()?))
+    }
+
+    /// What counts the operations of the session; those of a probe are not counted.
+    #[inline]
+    pub(crate) fn meter(&self) -> Option<&BucketMeter> {
+        self.attached().filter(|_| !self.is_probe).map(|bucket| &*bucket.meter)
     }
 
     /// The bucket, if one was selected.

@@ -116,6 +116,10 @@ alerts! {
         "A node is not heard of.",
         "The node or its process has ended, or the network does not reach it.",
         "See whether the node runs. Where automatic failover is off, `settee cluster failover --hard` fails the node over.";
+    PROBE_SILENT "probe_not_answered" Critical 0 0:
+        "A bucket on a node has not answered two probes of another node, or of its own, in a row.",
+        "The node stands still, has no way to its disk, or cannot be reached by the node that tells it.",
+        "`GET /settee/probe` shows which nodes see it. Look at that node's process, its disk and its network.";
     FAILED_OVER "failed_over" Warning 0 5:
         "A node was failed over and serves nothing.",
         "Its cluster did not hear of it, or somebody has failed it over.",

@@ -10,6 +10,7 @@
 
 pub mod alerts;
 pub mod burn;
+pub mod probe;
 pub mod ring;
 pub mod stored;
 pub mod trend;

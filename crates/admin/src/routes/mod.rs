@@ -23,6 +23,7 @@ mod nodes;
 mod page;
 mod password;
 mod pools;
+mod probe;
 mod questions;
 mod rebalance;
 mod roles;
@@ -46,6 +47,7 @@ use http::reply::{self, Outcome};
 use crate::{call::Call, figures, objectives};
 
 pub use alerts::FiringAlert;
+pub use probe::{ProbeSettings, Probed, ProbedBuckets, ProbedOperation};
 pub use setup::{administrator_objection, quota_objection};
 pub(crate) use users::now_ms;
 pub use users::rfc3339;
@@ -116,6 +118,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "alerts"] if get => alerts::list(call).await,
         ["settee", "alerts", "kinds"] if get => alerts::kinds(),
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
+        ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
     }
@@ -136,6 +139,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "samples" => return stats::show(call),
         "objectives" => return objectives::show(call),
         "alerts" => return alerts::show(call),
+        "probes" => return probe::show(call),
         "documents" => return documents::answer(call).await,
         _ => {}
     }

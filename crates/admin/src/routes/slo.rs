@@ -13,7 +13,7 @@ use watch::{RULES, Span, Spans, burn::MILLION, judge};
 use super::nodes;
 use crate::{
     call::Call,
-    objectives::{self, Together},
+    objectives::{self, Source, Together},
 };
 
 /// What an objective is where a request does not say.
@@ -85,7 +85,23 @@ fn view(bucket: &str, name: &str, objective: &Objective, together: &Together) ->
         "targetPercent": percent_of(objective.target_ppm), "periodDays": objective.period_days,
         "events": events(&spans), "attainedPercent": percent(judged.attained),
         "budgetLeftPercent": percent(judged.budget_left), "burn": burn, "rules": rules, "state": judged.word(),
+        "seenFromOutside": outside(bucket, name, objective, together),
     })
+}
+
+/// The same objective by what was seen outside of the server.
+fn outside(bucket: &str, name: &str, objective: &Objective, together: &Together) -> Value {
+    let percent = |share: Option<f64>| share.map(|share| share * 100.0);
+    let seen = Source::ALL.into_iter().filter(|source| *source != Source::Server).filter_map(|source| {
+        let spans = together.seen_by(bucket, name, source)?;
+        let judged = judge(objective.target_ppm, &spans);
+        let shown = json!({
+            "events": events(&spans), "attainedPercent": percent(judged.attained),
+            "budgetLeftPercent": percent(judged.budget_left), "state": judged.word(),
+        });
+        Some((source.name().to_owned(), shown))
+    });
+    Value::Object(seen.collect())
 }
 
 fn events(spans: &Spans) -> Value {

@@ -12,6 +12,7 @@ mod forming;
 mod hostile_keys;
 mod indexes;
 mod node;
+mod probe;
 mod queries;
 mod sizing;
 mod sockets;

@@ -7,7 +7,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use base::Status;
+use base::{NodeId, Status};
 use cluster::auth::{INTERNAL_USER, LoginPort};
 use mio::net::TcpStream as MioStream;
 use protocol::{
@@ -24,7 +24,10 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::{Link, LinkWish};
-use crate::transport::{TlsStream, Transport};
+use crate::{
+    shared::Shared,
+    transport::{TlsStream, Transport},
+};
 
 /// A node that does not answer TCP by then cannot be reached. The kernel asks after a second once more, then more and more rarely: one
 /// that has become reachable would be noticed late.
@@ -48,7 +51,7 @@ enum Expected {
 
 /// Why a node cannot be followed, in words for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reason(String);
+pub(crate) struct Reason(String);
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,32 +94,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut asks = Vec::new();
-    let too_long = |_| "the secret or the name is too long";
     append_hello(&mut asks).map_err(too_long)?;
-    let metadata = Arc::clone(&link.shared.snapshot().metadata);
-    let there = metadata.node_by_id(wish.peer.node).ok_or("it is no member of the cluster")?;
-    match link.shared.node_tls.signer(&there.uuid) {
-        Some(signer) => {
-            let (key, value) = (sasl::NODE.as_bytes(), signer.me.as_bytes());
-            Request { key, value, ..Request::new(Opcode::SaslAuth) }.encode(&mut asks).map_err(too_long)?;
-            send(stream, &mut asks).await?;
-            expect(stream, Opcode::Hello, Expected::Success).await?;
-            let challenge = expect(stream, Opcode::SaslAuth, Expected::Challenge).await?;
-            let signature = signer.sign(LoginPort::Kv, &challenge);
-            let step = Request { key, value: &signature, ..Request::new(Opcode::SaslStep) };
-            step.encode(&mut asks).map_err(too_long)?;
-            send(stream, &mut asks).await?;
-            expect(stream, Opcode::SaslStep, Expected::Success).await?;
-        }
-        None if metadata.accepts_secret() => {
-            let login = format!("\0{INTERNAL_USER}\0{}", metadata.secret);
-            let login = Request { key: b"PLAIN", value: login.as_bytes(), ..Request::new(Opcode::SaslAuth) };
-            login.encode(&mut asks).map_err(too_long)?;
-            send(stream, &mut asks).await?;
-            expect(stream, Opcode::Hello, Expected::Success).await?;
-            expect(stream, Opcode::SaslAuth, Expected::Success).await?;
-        }
-        None => return Err("the cluster knows no key of this node".into()),
+    let granted = log_in(stream, &link.shared, wish.peer.node, &mut asks).await?;
+    let granted = decode_features(&granted).map_err(|_| "HELLO was not answered with features")?;
+    if !NEEDED.into_iter().all(|feature| granted.contains(feature)) {
+        return Err("it lacks features that replication needs".into());
     }
     let expected = append_opening_of(link, wish, &mut asks).map_err(too_long)?;
     send(stream, &mut asks).await?;
@@ -124,6 +106,49 @@ where
         expect(stream, opcode, answer).await?;
     }
     Ok(())
+}
+
+fn too_long(_: protocol::binary::request::TooLong) -> Reason {
+    "the secret or the name is too long".into()
+}
+
+/// Sends a greeting, and logs in at a node as the node that this one is; the features that were granted, as they were answered.
+pub(crate) async fn log_in<S>(
+    stream: &mut S,
+    shared: &Shared,
+    node: NodeId,
+    asks: &mut Vec<u8>,
+) -> Result<Vec<u8>, Reason>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let granted;
+    let metadata = Arc::clone(&shared.snapshot().metadata);
+    let there = metadata.node_by_id(node).ok_or("it is no member of the cluster")?;
+    match shared.node_tls.signer(&there.uuid) {
+        Some(signer) => {
+            let (key, value) = (sasl::NODE.as_bytes(), signer.me.as_bytes());
+            Request { key, value, ..Request::new(Opcode::SaslAuth) }.encode(asks).map_err(too_long)?;
+            send(stream, asks).await?;
+            granted = expect(stream, Opcode::Hello, Expected::Success).await?;
+            let challenge = expect(stream, Opcode::SaslAuth, Expected::Challenge).await?;
+            let signature = signer.sign(LoginPort::Kv, &challenge);
+            let step = Request { key, value: &signature, ..Request::new(Opcode::SaslStep) };
+            step.encode(asks).map_err(too_long)?;
+            send(stream, asks).await?;
+            expect(stream, Opcode::SaslStep, Expected::Success).await?;
+        }
+        None if metadata.accepts_secret() => {
+            let login = format!("\0{INTERNAL_USER}\0{}", metadata.secret);
+            let login = Request { key: b"PLAIN", value: login.as_bytes(), ..Request::new(Opcode::SaslAuth) };
+            login.encode(asks).map_err(too_long)?;
+            send(stream, asks).await?;
+            granted = expect(stream, Opcode::Hello, Expected::Success).await?;
+            expect(stream, Opcode::SaslAuth, Expected::Success).await?;
+        }
+        None => return Err("the cluster knows no key of this node".into()),
+    }
+    Ok(granted)
 }
 
 /// Sends all requests.
@@ -190,12 +215,6 @@ async fn expect(
             "{opcode:?} was refused: {status} {}",
             String::from_utf8_lossy(frame.value)
         )));
-    }
-    if opcode == Opcode::Hello {
-        let granted = decode_features(frame.value).map_err(|_| "HELLO was not answered with features")?;
-        if !NEEDED.into_iter().all(|feature| granted.contains(feature)) {
-            return Err("it lacks features that replication needs".into());
-        }
     }
     Ok(frame.value.to_vec())
 }

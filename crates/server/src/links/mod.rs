@@ -35,7 +35,7 @@ use tokio::{
     time,
 };
 
-use dial::Reason;
+pub(crate) use dial::{Reason, log_in};
 pub(crate) use inbound::Inbound;
 
 use crate::{

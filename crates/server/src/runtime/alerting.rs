@@ -104,6 +104,7 @@ impl Control {
         holding.extend(self.disk_ahead(now));
         holding.extend(self.certificate_ends(now));
         holding.extend(self.nodes_down());
+        holding.extend(self.probing().silent(&self.metadata()));
         self.alerting().board.lock().look(now, holding)
     }
 
@@ -220,14 +221,18 @@ impl Control {
                 Severity::Ticket => &alerts::BURN_TICKET,
             };
             let burn = judged.burn[rule.long as usize].unwrap_or_default();
+            let (seen, place) = match one.source {
+                admin::Source::Server => ("", String::new()),
+                admin::Source::Probe => (" by its probes", "/probe".to_owned()),
+            };
             let text = format!(
-                "Objective \"{}\" of bucket \"{}\": node {} uses its error budget {burn:.1} times too fast over {}.",
+                "Objective \"{}\" of bucket \"{}\": node {} uses its error budget {burn:.1} times too fast over {}{seen}.",
                 one.objective,
                 one.bucket,
                 self.address(),
                 rule.long.name(),
             );
-            Some(Holds::new(about, format!("{}/{}", one.bucket, one.objective), text))
+            Some(Holds::new(about, format!("{}/{}{place}", one.bucket, one.objective), text))
         };
         self.objectives_here().counted(&metadata, now_secs).into_iter().filter_map(burning).collect()
     }

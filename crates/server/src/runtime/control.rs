@@ -47,6 +47,7 @@ use super::{
     internal::InternalRoutes,
     objectives::Objectives,
     peers::Peers,
+    probing::Probing,
     proposals::Proposals,
     questions::Questions,
 };
@@ -105,6 +106,7 @@ pub(crate) struct Control {
     gauges: Arc<Gauges>,
     objectives: Arc<Objectives>,
     alerting: Alerting,
+    probing: Probing,
     certificates: Arc<NodeCertificates>,
     this_node: Arc<ThisNode>,
     listen: IpAddr,
@@ -139,6 +141,7 @@ impl Control {
             gauges: parts.gauges,
             objectives: Arc::new(parts.objectives),
             alerting: Alerting::default(),
+            probing: Probing::default(),
             certificates: parts.certificates,
             this_node: parts.this_node,
             listen: parts.listen,
@@ -171,6 +174,11 @@ impl Control {
     /// The alerts of this node.
     pub(super) fn alerting(&self) -> &Alerting {
         &self.alerting
+    }
+
+    /// What this node's probes have found.
+    pub(super) fn probing(&self) -> &Probing {
+        &self.probing
     }
 
     /// What alerts look at.

@@ -40,6 +40,7 @@ mod orchestration;
 mod pacing;
 mod peers;
 mod pressure_log;
+mod probing;
 mod proposals;
 mod questions;
 mod repeated;

@@ -15,19 +15,23 @@ use std::{
     time::Duration,
 };
 
-use admin::Counted;
+use admin::{Counted, Source};
 use cluster::{Metadata, Objective, Operation};
 use parking_lot::Mutex;
 use stats::Reading;
 use tokio::sync::watch as flags;
-use watch::{Counts, Ring, judge, stored};
+use watch::{
+    Counts, Ring, judge,
+    probe::{Tried, Try},
+    stored,
+};
 
 use super::{buckets::sync_parent, control::Control};
 use crate::{
     BucketMeter,
     meter::{LatencyStep, OpKind},
     phases::Phase,
-    statistics::{ObjectiveFacts, of_objective},
+    statistics::{ObjectiveFacts, OutsideFacts, of_objective, seen_from_outside},
 };
 
 /// Between two looks at the histograms.
@@ -58,11 +62,13 @@ struct Name {
     objective: String,
     operation: &'static str,
     latency_us: u32,
+    source: Source,
 }
 
 impl Name {
-    fn of(bucket: &str, name: &str, objective: &Objective) -> Self {
+    fn of(bucket: &str, name: &str, objective: &Objective, source: Source) -> Self {
         Self {
+            source,
             bucket: bucket.to_owned(),
             objective: name.to_owned(),
             operation: objective.operation.name(),
@@ -72,8 +78,12 @@ impl Name {
 
     /// In the file. No part has a slash.
     fn text(&self) -> String {
-        let Self { bucket, objective, operation, latency_us } = self;
-        format!("{bucket}/{objective}/{operation}/{latency_us}")
+        let Self { bucket, objective, operation, latency_us, source } = self;
+        let of_server = format!("{bucket}/{objective}/{operation}/{latency_us}");
+        match source {
+            Source::Server => of_server,
+            outside => format!("{of_server}/{}", outside.name()),
+        }
     }
 }
 
@@ -92,6 +102,10 @@ impl Past {
         // What was there before the first look is not this objective's.
         let new = self.seen.map_or(Counts::default(), |seen| said.since(seen));
         self.seen = Some(said);
+        self.add(now_secs, new);
+    }
+
+    fn add(&mut self, now_secs: u64, new: Counts) {
         self.counted = self.counted.plus(new);
         self.ring.add(now_secs, new);
     }
@@ -130,18 +144,46 @@ impl Objectives {
         for (bucket, info) in metadata.buckets.iter().filter(|(_, info)| !info.objectives.is_empty()) {
             let meter = meter(bucket);
             for (name, objective) in &info.objectives {
-                let key = Name::of(bucket, name, objective);
-                let from_file =
-                    || Past { ring: read.remove(&key.text()).unwrap_or_default(), ..Past::default() };
-                let mut past = old.remove(&key).unwrap_or_else(from_file);
+                let mut kept = |key: &Name| {
+                    let from_file = || Some(Past { ring: read.remove(&key.text())?, ..Past::default() });
+                    old.remove(key).or_else(from_file)
+                };
+                let key = Name::of(bucket, name, objective, Source::Server);
+                let mut past = kept(&key).unwrap_or_default();
                 if let Some(meter) = &meter {
                     past.look(now_secs, counts(meter, objective));
                 }
                 known.insert(key, past);
+                for source in Source::ALL.into_iter().filter(|source| *source != Source::Server) {
+                    let key = Name::of(bucket, name, objective, source);
+                    let kept = kept(&key);
+                    known.extend(kept.map(|past| (key, past)));
+                }
             }
         }
         // What is left was removed while this node was down: another objective of that name has no past.
         read.clear();
+    }
+
+    /// Counts what a probe of a bucket has found.
+    pub(super) fn probed(&self, metadata: &Metadata, bucket: &str, found: &[Tried], now_secs: u64) {
+        let Some(info) = metadata.buckets.get(bucket) else { return };
+        let mut pasts = self.pasts.lock();
+        for (name, objective) in &info.objectives {
+            // Before the first look the past of the file would be forgotten.
+            if !pasts.known.contains_key(&Name::of(bucket, name, objective, Source::Server)) {
+                continue;
+            }
+            let tries = match objective.operation {
+                Operation::Get => Try::Get,
+                Operation::Set => Try::Set,
+                Operation::Durable => Try::Durable,
+            };
+            for tried in found.iter().filter(|tried| tried.what == tries) {
+                let key = Name::of(bucket, name, objective, Source::Probe);
+                pasts.known.entry(key).or_default().add(now_secs, tried.counts(objective.latency_us));
+            }
+        }
     }
 
     /// What was counted for every objective.
@@ -150,7 +192,8 @@ impl Objectives {
         let told = |(name, past): (&Name, &Past)| {
             let objective = metadata.buckets.get(&name.bucket)?.objectives.get(&name.objective)?;
             let spans = past.ring.spans(now_secs, objective.period_days);
-            Some(Counted { bucket: name.bucket.clone(), objective: name.objective.clone(), spans })
+            let (bucket, objective) = (name.bucket.clone(), name.objective.clone());
+            Some(Counted { bucket, objective, source: name.source, spans })
         };
         pasts.known.iter().filter_map(told).collect()
     }
@@ -160,12 +203,20 @@ impl Objectives {
         let Some(info) = metadata.buckets.get(bucket) else { return Vec::new() };
         let pasts = self.pasts.lock();
         let of = |(name, objective): (&String, &Objective)| {
-            let past = pasts.known.get(&Name::of(bucket, name, objective))?;
-            let judged = judge(objective.target_ppm, &past.ring.spans(now_secs, objective.period_days));
-            let facts = ObjectiveFacts { objective: *objective, counted: past.counted, judged };
-            Some(of_objective(name, &facts))
+            let of_source = |source: Source| {
+                let past = pasts.known.get(&Name::of(bucket, name, objective, source))?;
+                let (counted, spans) = (past.counted, past.ring.spans(now_secs, objective.period_days));
+                let judged = judge(objective.target_ppm, &spans);
+                Some(match source {
+                    Source::Server => {
+                        of_objective(name, &ObjectiveFacts { objective: *objective, counted, judged })
+                    }
+                    outside => seen_from_outside(name, outside, &OutsideFacts { counted, judged }),
+                })
+            };
+            Source::ALL.into_iter().filter_map(of_source).flatten().collect::<Vec<_>>()
         };
-        info.objectives.iter().filter_map(of).flatten().collect()
+        info.objectives.iter().flat_map(of).collect()
     }
 
     fn write(&self) -> io::Result<()> {
@@ -354,6 +405,30 @@ mod tests {
         fs::write(&file, bytes).unwrap();
         assert_eq!(again(), Counts::default());
         assert!(file.with_extension("damaged").exists() && !file.exists());
+    }
+
+    #[test]
+    fn what_probes_see_is_a_past_of_its_own_that_outlives_the_process() {
+        let (folder, meter) = (tempfile::tempdir().unwrap(), Arc::new(BucketMeter::new(1)));
+        let (file, metadata) = (folder.path().join("objectives"), metadata(2_000));
+        let before = Objectives::open(file.clone());
+        let get = |micros| Tried { what: Try::Get, ended: watch::probe::Ended::Answered, micros };
+        before.probed(&metadata, "b", &[get(1)], NOW);
+        look(&before, &metadata, &meter, NOW);
+        before.probed(&metadata, "b", &[get(2_000), get(2_001), Tried::unanswered(Try::Set)], NOW);
+        before.write().unwrap();
+        let again = Objectives::open(file);
+        look(&again, &metadata, &meter, NOW + 5);
+        for objectives in [&before, &again] {
+            let counted = objectives.counted(&metadata, NOW + 5);
+            let of = |source| counted.iter().find(|one| one.source == source).unwrap();
+            assert_eq!(of(Source::Probe).spans.of(Span::Minutes5), Counts { good: 1, total: 2 });
+            assert_eq!(of(Source::Server).spans.period, Counts::default());
+        }
+        let shown = before.readings(&metadata, "b", NOW + 5);
+        let family = "settee_slo_outside_events_total";
+        let events = shown.iter().find(|one| one.about.metrics[0].family == family).unwrap();
+        assert_eq!((events.value.number(), &events.labels[1]), (Some(2.0), &("source", "probe".to_owned())));
     }
 
     #[test]

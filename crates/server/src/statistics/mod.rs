@@ -22,6 +22,7 @@ mod objectives;
 mod operations;
 #[cfg(test)]
 mod page;
+mod probes;
 mod process;
 
 use stats::{Reading, Statistic, SystemStats, counter, gauge, row, text};
@@ -38,8 +39,11 @@ pub(crate) use self::{
     durations::{PHASES, TIMINGS},
     facts::{BucketFacts, DcpFacts, NodeFacts},
     memory::{MEMORY, PACING, POOLS},
-    objectives::{OBJECTIVES, ObjectiveFacts, of_objective},
+    objectives::{
+        OBJECTIVES, ObjectiveFacts, OutsideFacts, SEEN_FROM_OUTSIDE, of_objective, seen_from_outside,
+    },
     operations::OPERATIONS,
+    probes::{PROBE_TARGETS, PROBES, ProbeFacts, of_probe, of_target},
     process::{CONNECTIONS, NODE_POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, SYSTEM},
 };
 
@@ -83,7 +87,8 @@ pub(crate) fn sections() -> Vec<(&'static str, Vec<&'static Statistic>)> {
         ("Disk", [of(DISK), of(HELD)].concat()),
         ("Change streams and replication", std::iter::once(DCP).chain(DCP_KINDS).flat_map(of).collect()),
         ("Alerts", of(ALERTS)),
-        ("Objectives", of(OBJECTIVES)),
+        ("Objectives", [of(OBJECTIVES), of(SEEN_FROM_OUTSIDE)].concat()),
+        ("Active probe", [of(PROBES), of(PROBE_TARGETS)].concat()),
         ("Ratios and means", of(DERIVED)),
         ("Durations", [of(PHASES), of(TIMINGS)].concat()),
     ]

@@ -1,5 +1,6 @@
 //! Objectives of buckets, as far as this node has counted. Only `/metrics` shows them here; `/settee/slo` adds up all nodes.
 
+use admin::Source;
 use cluster::Objective;
 use stats::{Metric, Reading, Unit, Value};
 use watch::{Counts, Judgement, Span, burn::MILLION};
@@ -62,6 +63,46 @@ pub(crate) static OBJECTIVES: &[Row<F>] = &[
     burn!(Day1, "1d"),
     burn!(Days3, "3d"),
 ];
+
+/// What was seen of an objective outside of the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutsideFacts {
+    /// Since the process started.
+    pub(crate) counted: Counts,
+    pub(crate) judged: Judgement,
+}
+
+type O = OutsideFacts;
+
+pub(crate) static SEEN_FROM_OUTSIDE: &[Row<O>] = &[
+    counter(
+        &[],
+        Unit::Count,
+        "Operations that an objective is about, as they were seen from outside.",
+        |o: &O| o.counted.total.into(),
+    )
+    .metrics(&[Metric::new("settee_slo_outside_events_total")]),
+    counter(
+        &[],
+        Unit::Count,
+        "Operations that were seen from outside to be as fast as an objective asks.",
+        |o: &O| o.counted.good.into(),
+    )
+    .metrics(&[Metric::new("settee_slo_outside_good_events_total")]),
+    gauge(
+        &[],
+        Unit::Ratio,
+        "What is left of the error budget by what was seen from outside; below 0 where more was used.",
+        |o: &O| or_absent(o.judged.budget_left),
+    )
+    .metrics(&[Metric::new("settee_slo_outside_budget_left_ratio")]),
+];
+
+/// What the rows say of an objective by what was seen from there.
+pub(crate) fn seen_from_outside(name: &str, source: Source, facts: &OutsideFacts) -> Vec<Reading> {
+    let labels = vec![("objective", name.to_owned()), ("source", source.name().to_owned())];
+    read(SEEN_FROM_OUTSIDE, facts).map(|reading| Reading { labels: labels.clone(), ..reading }).collect()
+}
 
 /// What the rows say of an objective.
 pub(crate) fn of_objective(name: &str, facts: &ObjectiveFacts) -> Vec<Reading> {

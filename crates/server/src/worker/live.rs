@@ -387,8 +387,8 @@ impl Live {
     fn settle(&self, owed: Owed, context: &mut Context) {
         let now = Instant::now();
         context.stopwatch.lap(now);
-        if let Some(bucket) = self.connection.session.attached() {
-            owed.settle(now, &bucket.meter, context.worker);
+        if let Some(meter) = self.connection.session.meter() {
+            owed.settle(now, meter, context.worker);
         }
     }
 

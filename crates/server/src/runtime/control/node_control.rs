@@ -9,7 +9,7 @@ use std::{
 use ::watch::alerts::{Firing, NODE_DOWN};
 use admin::{
     AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, JoinOffer,
-    NodeCall, NodeControl, Obstacle,
+    NodeCall, NodeControl, Obstacle, Probed,
     documents::{DocumentAnswer, DocumentQuestion},
 };
 use base::NodeId;
@@ -278,6 +278,7 @@ impl NodeControl for Control {
         readings.extend(statistics::durations(&entry.meter));
         let now = u64::from(self.shared.now().unix_secs());
         readings.extend(self.objectives.readings(&self.metadata.load(), bucket, now));
+        readings.extend(self.probing().readings(&self.metadata.load(), bucket));
         readings
     }
 
@@ -298,6 +299,10 @@ impl NodeControl for Control {
     fn objectives(&self) -> Vec<Counted> {
         let now = u64::from(self.shared.now().unix_secs());
         self.objectives.counted(&self.metadata.load(), now)
+    }
+
+    fn probed(&self) -> Vec<Probed> {
+        self.probing().probed()
     }
 
     fn system(&self) -> SystemStats {

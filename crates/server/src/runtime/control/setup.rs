@@ -15,7 +15,7 @@ use super::Control;
 use crate::runtime::{
     ServeError, alerting, objectives,
     options::{InitBucket, InitOptions},
-    random_uuid,
+    probing, random_uuid,
 };
 
 impl Control {
@@ -67,6 +67,8 @@ impl Control {
         runtime.spawn(keeper.keep_log(ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.shared), ended()));
         runtime.spawn(objectives::run(Arc::clone(self), ended()));
+        let (prober, over) = (Arc::clone(self), ended());
+        runtime.spawn_blocking(move || probing::run(&prober, over));
         runtime.spawn(alerting::run(Arc::clone(self), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(front)

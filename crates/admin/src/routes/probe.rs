@@ -1,0 +1,291 @@
+//! `/settee/probe`: what the active probe of every node has found, and what is probed. Of Settee alone. `/settee/probe/metrics` shows
+//! the probes of one node under the names and labels of a probe that was published for Couchbase.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use axum::http::{Method, StatusCode};
+use base::NodeId;
+use cluster::{ClusterError, Command, FieldErrors, Metadata};
+use http::{
+    AuditKind,
+    form::Form,
+    reply::{self, Outcome, Refusal, json_ok},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::nodes;
+use crate::{call::Call, figures};
+
+/// Where a node tells the others what it has found.
+const PATH: &str = "/_settee/probes";
+/// Where it is kept among the settings.
+const SETTING: &str = "settee/probe";
+/// Seconds between two rounds, and the bounds of what may be set.
+const PERIOD_SECS: u16 = 5;
+const PERIODS: std::ops::RangeInclusive<u16> = 1..=300;
+
+/// Which buckets are probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbedBuckets {
+    /// None.
+    None,
+    /// Those with an objective.
+    Objectives,
+    /// Every one.
+    All,
+}
+
+impl ProbedBuckets {
+    const NAMES: [(Self, &'static str); 3] =
+        [(Self::None, "none"), (Self::Objectives, "objectives"), (Self::All, "all")];
+}
+
+/// What is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProbeSettings {
+    /// Which buckets.
+    pub buckets: ProbedBuckets,
+    /// Whether documents of the probe's own are written, too.
+    pub writes: bool,
+    /// Seconds between two rounds.
+    pub period_secs: u16,
+}
+
+impl Default for ProbeSettings {
+    fn default() -> Self {
+        Self { buckets: ProbedBuckets::Objectives, writes: false, period_secs: PERIOD_SECS }
+    }
+}
+
+impl ProbeSettings {
+    /// Those of a cluster.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        let kept = metadata.settings.get(SETTING).and_then(|kept| serde_json::from_value(kept.clone()).ok());
+        let kept: Self = kept.unwrap_or_default();
+        Self { period_secs: kept.period_secs.clamp(*PERIODS.start(), *PERIODS.end()), ..kept }
+    }
+
+    /// Whether a bucket is probed.
+    #[must_use]
+    pub fn probes(&self, metadata: &Metadata, bucket: &str) -> bool {
+        let has_objective = || metadata.buckets.get(bucket).is_some_and(|info| !info.objectives.is_empty());
+        match self.buckets {
+            ProbedBuckets::None => false,
+            ProbedBuckets::Objectives => has_objective(),
+            ProbedBuckets::All => true,
+        }
+    }
+}
+
+/// What a node has found of a bucket on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// The bucket.
+    pub bucket: String,
+    /// The node that was asked.
+    pub to: NodeId,
+    /// How many rounds in a row had something that was not answered.
+    pub silent_rounds: u32,
+    /// By the name of the operation.
+    pub operations: BTreeMap<String, ProbedOperation>,
+}
+
+/// What is known of an operation on a bucket of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbedOperation {
+    /// How many were answered as they should.
+    pub answered: u64,
+    /// How many were answered with an error.
+    pub refused: u64,
+    /// How many were not answered in time.
+    pub unanswered: u64,
+    /// Their latencies together, in microseconds.
+    pub total_us: u64,
+    /// The newest latency.
+    pub last_us: Option<u32>,
+    /// Latencies of the last minute that half of the operations, nine of ten and ninety-nine of a hundred did not exceed.
+    pub quantiles_us: [Option<u32>; 3],
+}
+
+const QUANTILES: [&str; 3] = ["0.5", "0.9", "0.99"];
+
+pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
+    match (path, &call.method) {
+        ([], &Method::GET) => list(call).await,
+        ([], &Method::PUT) => put(call).await,
+        (["metrics"], &Method::GET) => Ok(published(call)),
+        _ => Ok(reply::method_not_allowed()),
+    }
+}
+
+async fn list(call: &Call) -> Outcome {
+    let (told, missing) = figures::every(call, PATH, call.api.control.probed()).await;
+    let name = |id: NodeId| call.meta.node_by_id(id).map(|node| nodes::hostname(call, node));
+    let shown = |(from, probed): (NodeId, Probed)| {
+        let operations: serde_json::Map<String, Value> =
+            probed.operations.iter().map(|(operation, known)| (operation.clone(), view(known))).collect();
+        json!({
+            "from": name(from), "to": name(probed.to), "bucket": probed.bucket,
+            "up": probed.silent_rounds == 0, "silentRounds": probed.silent_rounds, "operations": operations,
+        })
+    };
+    let all = told.into_iter().flat_map(|(from, list)| list.into_iter().map(move |one| (from, one)));
+    let results: Vec<Value> = all.map(shown).collect();
+    let missing: Vec<_> = missing.into_iter().filter_map(name).collect();
+    let settings = ProbeSettings::of(&call.meta);
+    Ok(json_ok(&json!({ "settings": settings, "results": results, "missingNodes": missing })))
+}
+
+fn view(known: &ProbedOperation) -> Value {
+    let [p50, p90, p99] = known.quantiles_us;
+    json!({
+        "answered": known.answered, "refused": known.refused, "unanswered": known.unanswered,
+        "lastUs": known.last_us, "p50Us": p50, "p90Us": p90, "p99Us": p99,
+    })
+}
+
+async fn put(call: &Call) -> Outcome {
+    let settings = asked_for(&call.form()?, ProbeSettings::of(&call.meta))?;
+    let value = serde_json::to_value(settings).map_err(|error| reply::bad_request(&error.to_string()))?;
+    call.submit(Command::PutSetting { path: SETTING.into(), value }).await?;
+    call.audit(AuditKind::SettingsChanged, SETTING, "");
+    Ok(reply::empty_ok())
+}
+
+/// What a form asks for; what it leaves out stays as it is.
+fn asked_for(form: &Form, known: ProbeSettings) -> Result<ProbeSettings, Refusal> {
+    const FIELDS: [&str; 3] = ["buckets", "writes", "periodSecs"];
+    let mut errors = FieldErrors::new();
+    for (name, _) in form.fields().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str())) {
+        errors.insert(name.clone(), "Unsupported key".into());
+    }
+    let asked = form.get("buckets");
+    let buckets = asked.and_then(|asked| ProbedBuckets::NAMES.iter().find(|(_, name)| *name == asked));
+    if asked.is_some() && buckets.is_none() {
+        let text = "The value must be one of the following: [none,objectives,all]";
+        errors.insert("buckets".into(), text.into());
+    }
+    let writes = form.boolean("writes", &mut errors).unwrap_or(known.writes);
+    let period_secs = form.integer("periodSecs", &mut errors).unwrap_or(known.period_secs);
+    if !PERIODS.contains(&period_secs) {
+        errors.insert("periodSecs".into(), "The value must be in range from 1 to 300".into());
+    }
+    if !errors.is_empty() {
+        return Err(ClusterError::Invalid(errors).into());
+    }
+    Ok(ProbeSettings { buckets: buckets.map_or(known.buckets, |(buckets, _)| *buckets), writes, period_secs })
+}
+
+/// `POST /_settee/probes`: what this node has found.
+pub(crate) fn show(call: &Call) -> Outcome {
+    match serde_json::to_value(call.api.control.probed()) {
+        Ok(probed) => Ok(json_ok(&probed)),
+        Err(error) => Err(reply::bad_request(&error.to_string())),
+    }
+}
+
+fn published(call: &Call) -> axum::response::Response {
+    let host = |id: NodeId| call.meta.node_by_id(id).map(|node| node.host.clone()).unwrap_or_default();
+    let text = exported(&call.meta.cluster_name, &call.api.control.probed(), host);
+    reply::with_body(StatusCode::OK, "text/plain; version=0.0.4", text.into())
+}
+
+/// The names are those of `mewpoke`: `couchbase_…` where it speaks to Couchbase, `memcached_…` where it does not know more than memcached.
+fn exported(cluster: &str, probed: &[Probed], host: impl Fn(NodeId) -> String) -> String {
+    let mut text = String::new();
+    let labels = |one: &Probed| {
+        // The published probe has no points in names of buckets.
+        let (bucket, instance) = (one.bucket.replace('.', "_"), host(one.to));
+        format!(
+            "cluster=\"{}\",bucket=\"{}\",instance=\"{}\"",
+            plain(cluster),
+            plain(&bucket),
+            plain(&instance)
+        )
+    };
+    for (family, known) in [("couchbase", &["get", "set", "durable"][..]), ("memcached", &["get", "set"])] {
+        let what = "Whether a bucket on a node answers.";
+        // Writing to a string cannot fail.
+        let _ = write!(text, "# HELP {family}_up {what}\n# TYPE {family}_up gauge\n");
+        for one in probed.iter().filter(|one| !one.operations.is_empty()) {
+            let _ = writeln!(text, "{family}_up{{{}}} {}", labels(one), u8::from(one.silent_rounds == 0));
+        }
+        let what = "Latencies of operations in microseconds; the timeout where there was no answer.";
+        let _ = write!(text, "# HELP {family}_latency {what}\n# TYPE {family}_latency summary\n");
+        for one in probed {
+            let shown = one.operations.iter().filter(|(name, _)| known.contains(&name.as_str()));
+            for (command, operation) in shown {
+                write_summary(
+                    &mut text,
+                    family,
+                    &format!("{},command=\"{command}\"", labels(one)),
+                    operation,
+                );
+            }
+        }
+    }
+    text
+}
+
+fn write_summary(text: &mut String, family: &str, labels: &str, known: &ProbedOperation) {
+    for (quantile, latency) in QUANTILES.iter().zip(known.quantiles_us) {
+        let latency = latency.map_or("NaN".into(), |latency| latency.to_string());
+        let _ = writeln!(text, "{family}_latency{{{labels},quantile=\"{quantile}\"}} {latency}");
+    }
+    let count = known.answered + known.refused + known.unanswered;
+    let _ = writeln!(text, "{family}_latency_sum{{{labels}}} {}", known.total_us);
+    let _ = writeln!(text, "{family}_latency_count{{{labels}}} {count}");
+}
+
+/// A label's value.
+fn plain(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_form_leaves_out_stays_and_what_it_gets_wrong_is_refused() {
+        let known = ProbeSettings::default();
+        let asked = |form: &str| asked_for(&Form::parse(form.as_bytes()).unwrap(), known).map_err(drop);
+        assert_eq!(asked(""), Ok(known));
+        let expected = ProbeSettings { buckets: ProbedBuckets::All, writes: true, period_secs: 30 };
+        assert_eq!(asked("buckets=all&writes=true&periodSecs=30"), Ok(expected));
+        for wrong in
+            ["buckets=some", "writes=maybe", "periodSecs=0", "periodSecs=301", "periodSecs=x", "other=1"]
+        {
+            assert_eq!(asked(wrong), Err(()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_published_names_have_the_published_labels() {
+        let operation = ProbedOperation {
+            answered: 3,
+            unanswered: 1,
+            total_us: 2_500_900,
+            quantiles_us: [Some(300), Some(400), None],
+            ..ProbedOperation::default()
+        };
+        let operations = [("get".to_owned(), operation.clone()), ("durable".to_owned(), operation)].into();
+        let probed = [Probed { bucket: "a.b".into(), to: NodeId(2), silent_rounds: 1, operations }];
+        let text = exported("my \"own\"", &probed, |node| format!("host{}", node.get()));
+        let labels = "cluster=\"my \\\"own\\\"\",bucket=\"a_b\",instance=\"host2\"";
+        for line in [
+            format!("couchbase_up{{{labels}}} 0"),
+            format!("couchbase_latency{{{labels},command=\"get\",quantile=\"0.5\"}} 300"),
+            format!("couchbase_latency{{{labels},command=\"get\",quantile=\"0.99\"}} NaN"),
+            format!("couchbase_latency_sum{{{labels},command=\"durable\"}} 2500900"),
+            format!("memcached_latency_count{{{labels},command=\"get\"}} 4"),
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+        }
+        assert!(!text.contains("memcached_latency{cluster=\"my \\\"own\\\"\",bucket=\"a_b\",instance=\"host2\",command=\"durable\""));
+    }
+}
