@@ -72,6 +72,10 @@ def load(directory):
     return [sys.executable, str(directory / "run.py")]
 
 
+def views(directory):
+    return [sys.executable, str(directory / "run.py")]
+
+
 def chaos(directory):
     _tool("go", "golang")
     _run(["go", "test", "./..."], directory.parent / "linearizability", "The judge of the histories is wrong itself.")

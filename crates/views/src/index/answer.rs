@@ -205,13 +205,15 @@ impl Answer {
     ) -> Result<Option<Group>, IndexError> {
         let grouping = self.query.grouping.unwrap_or(Grouping::All);
         loop {
-            let open = self.open.as_ref().map(|open| open.decides.as_slice());
+            let open = self.open.as_ref().filter(|open| open.counts(grouping));
+            let open = open.map(|open| open.decides.as_slice());
             // How many rows each vBucket has is known everywhere; what else they come to, for all vBuckets together.
             let counted = matches!(reducing, Reducing::Native(Native::Count));
             let piece =
                 walk.next(&mut |part| (part.counts || counted) && is_one_group(grouping, open, part))?;
             let Some(piece) = piece else {
-                return self.open.take().map(|open| open.end(functions)).transpose();
+                let open = self.open.take().filter(|open| open.counts(grouping));
+                return open.map(|open| open.end(functions)).transpose();
             };
             let (node, at) = match piece {
                 Piece::Whole(child) => {
@@ -228,13 +230,14 @@ impl Answer {
                 continue;
             }
             let decides = decides(grouping, place);
-            if let Some(open) = self.open.as_mut().filter(|open| open.decides == decides) {
+            let open = self.open.as_mut().filter(|open| open.decides == decides && open.counts(grouping));
+            if let Some(open) = open {
                 open.add(&row, functions)?;
                 continue;
             }
             let mut next = Open::new(reducing, grouping, place, decides, &row);
             next.add(&row, functions)?;
-            if let Some(ended) = self.open.replace(next) {
+            if let Some(ended) = self.open.replace(next).filter(|open| open.counts(grouping)) {
                 return ended.end(functions).map(Some);
             }
         }
@@ -316,6 +319,15 @@ impl Open {
             Grouping::Level(level) => group_text(row.key, level),
         };
         Self { place: place.to_vec(), key, decides: decides.to_vec(), sum: Sum::new(reducing) }
+    }
+
+    /// Whether it is a group so far. Rows that the reduction leaves out make none: a query neither skips it, nor is it one of those that
+    /// a limit allows.
+    fn counts(&self, grouping: Grouping) -> bool {
+        match &self.sum {
+            Sum::Native(state) => state.count() > 0 || grouping == Grouping::All,
+            Sum::Function(_) => true,
+        }
     }
 
     fn add(&mut self, row: &RowValue<'_>, functions: &mut dyn Functions) -> Result<(), IndexError> {

@@ -214,9 +214,10 @@ impl<S: Source> Merge<S> {
         let Some(first) = self.first() else { return self.end() };
         let Some((range, item)) = self.take(first) else { return self.end() };
         let row = match item {
-            Item::Row(row) => Some(MergedRow::Row(row, first)),
+            Item::Row(row) => MergedRow::Row(row, first),
             Item::Group(group) => match self.group(range, first, group, functions) {
-                Ok(group) => group,
+                Ok(Some(group)) => group,
+                Ok(None) => return Step::Passed,
                 // The reduction of a group failed: nothing can be said of it.
                 Err(error) => {
                     self.failed_groups += 1;
@@ -232,7 +233,7 @@ impl<S: Source> Merge<S> {
             return Step::Passed;
         }
         self.left -= 1;
-        row.map_or(Step::Passed, Step::Row)
+        Step::Row(row)
     }
 
     fn end(&mut self) -> Step {

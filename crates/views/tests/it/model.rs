@@ -128,12 +128,13 @@ impl Ask {
                 }
             }
             Some(level) => {
-                // A key that is asked for twice has two groups.
-                let groups = found.into_iter().flat_map(|rows| self.groups(rows, level));
+                // Rows that cannot be reduced make no group. A key that is asked for twice has two.
+                let counts = |row: &Row| reduced(std::slice::from_ref(&row.value)).is_some();
+                let found = found.into_iter().map(|rows| rows.into_iter().filter(counts).collect());
+                let groups = found.flat_map(|rows| self.groups(rows, level));
                 for (key, values) in self.window(groups.collect()) {
-                    if let Some(value) = reduced(&values) {
-                        lines.push(format!("{{\"key\":{key},\"value\":{value}}}"));
-                    }
+                    let value = reduced(&values).expect("a group has rows");
+                    lines.push(format!("{{\"key\":{key},\"value\":{value}}}"));
                 }
             }
         }
@@ -263,6 +264,9 @@ fn write_groups(
     for rows in ranges {
         let mut groups: Groups<State> = Groups::new(grouping);
         for (row, key, value) in rows {
+            if State::new(native).add(value).is_err() {
+                continue;
+            }
             let row = split_row_key(row).expect("a row's bytes");
             let (group, state) = groups.row(row.key, key, || State::new(native));
             let _ = state.add(value);
@@ -273,9 +277,8 @@ fn write_groups(
     let mut writer = Writer::begin(None, None, out);
     let (skip, limit) = (to_usize(query.skip), to_usize(query.limit));
     for group in ended.iter().skip(skip).take(limit) {
-        if let Some(text) = group.state.text() {
-            writer.reduced_row(group.key.as_bytes(), text.as_bytes(), out);
-        }
+        let text = group.state.text().expect("a group has rows");
+        writer.reduced_row(group.key.as_bytes(), text.as_bytes(), out);
     }
     writer.end(&[], out);
 }
