@@ -56,6 +56,11 @@ pub trait NodeControl: Gate {
         let _ = (question, from);
         Box::pin(std::future::ready(Err(format!("no service {service} runs here"))))
     }
+    /// How far the indexes of a bucket's views are that are fed on this node.
+    fn indexing(&self, bucket: &str) -> Vec<Indexing> {
+        let _ = bucket;
+        Vec::new()
+    }
     /// Does something with documents whose active copies are on this node.
     fn documents(&self, question: DocumentQuestion) -> BoxFuture<'_, Result<DocumentAnswer, ClusterError>> {
         let _ = question;
@@ -185,6 +190,18 @@ pub struct NodeCall {
     pub body: Vec<u8>,
 }
 
+/// How far the index of a design document is on a node. Nodes tell it to one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Indexing {
+    /// The design document, with `_design/`.
+    pub design_document: String,
+    /// Changes that the index has.
+    pub done: u64,
+    /// Changes that it shall have.
+    pub total: u64,
+}
+
 /// Figures of one bucket on this node. Nodes tell them to one another: one of another version may know fewer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -239,4 +256,8 @@ pub struct BucketStatsView {
     pub links_inflated_bytes_sent: u64,
     /// Replicas that shall follow another node's copy now, and do not.
     pub replicas_cut_off: u64,
+    /// Bytes of files of the indexes of views.
+    pub views_disk_used: u64,
+    /// Bytes of those files that are current.
+    pub views_data_used: u64,
 }

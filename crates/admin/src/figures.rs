@@ -17,7 +17,7 @@ use stats::SystemStats;
 
 use crate::{
     call::Call,
-    control::{BucketStatsView, Callee, NodeCall, NodeControl},
+    control::{BucketStatsView, Callee, Indexing, NodeCall, NodeControl},
 };
 
 /// Where a node tells its figures to the others.
@@ -36,6 +36,9 @@ pub(crate) struct NodeFigures {
     pub(crate) system: SystemStats,
     /// By bucket name.
     pub(crate) buckets: BTreeMap<String, BucketStatsView>,
+    /// How far indexes are that are fed, by bucket name.
+    #[serde(default)]
+    pub(crate) indexing: BTreeMap<String, Vec<Indexing>>,
     /// Buckets that serve.
     pub(crate) ready: BTreeSet<String>,
     /// The certificate that its TLS ports show to clients, in PEM.
@@ -50,6 +53,7 @@ impl NodeFigures {
         Self {
             system: control.system(),
             buckets: names().filter_map(|name| Some((name.clone(), control.bucket_stats(name)?))).collect(),
+            indexing: names().map(|name| (name.clone(), control.indexing(name))).collect(),
             ready: names().filter(|name| control.bucket_is_ready(name)).cloned().collect(),
             certificate: control.certificates().chain_pem(),
         }
@@ -103,6 +107,19 @@ impl ClusterFigures {
         self.nodes().filter_map(move |(_, figures)| figures.buckets.get(name))
     }
 
+    /// How far the indexes of a bucket are over all nodes, by design document: changes that they have, and shall have.
+    pub(crate) fn indexing(&self, name: &str) -> BTreeMap<&str, (u64, u64)> {
+        let mut all = BTreeMap::new();
+        for of_node in self.nodes().filter_map(|(_, figures)| figures.indexing.get(name)) {
+            for index in of_node {
+                let (done, total) = all.entry(index.design_document.as_str()).or_insert((0_u64, 0_u64));
+                *done = done.saturating_add(index.done);
+                *total = total.saturating_add(index.total);
+            }
+        }
+        all
+    }
+
     /// A bucket's figures over all nodes.
     pub(crate) fn sum(&self, name: &str) -> BucketStatsView {
         self.of_bucket(name).fold(BucketStatsView::default(), add)
@@ -122,6 +139,8 @@ fn add(a: BucketStatsView, b: &BucketStatsView) -> BucketStatsView {
         disk_fetches_per_sec: a.disk_fetches_per_sec + b.disk_fetches_per_sec,
         resident_percent: resident_percent(&a, b),
         disk_queue: a.disk_queue + b.disk_queue,
+        views_disk_used: a.views_disk_used + b.views_disk_used,
+        views_data_used: a.views_data_used + b.views_data_used,
         connections: a.connections + b.connections,
         gets: a.gets + b.gets,
         get_hits: a.get_hits + b.get_hits,

@@ -27,7 +27,9 @@ mod stream;
 pub use api::Api;
 pub use certificates::{Certificates, InboxFile, Regenerate};
 pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
-pub use control::{AnswerParts, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, Obstacle};
+pub use control::{
+    AnswerParts, BucketStatsView, Callee, Indexing, JoinOffer, NodeCall, NodeControl, Obstacle,
+};
 pub use events::differing;
 pub use objectives::{Counted, Source};
 pub use routes::{

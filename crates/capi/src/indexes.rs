@@ -10,6 +10,7 @@
 //! - Files of a bucket's indexes are removed once nobody can write them, and only by metadata that are no older than this node's start.
 //! - The thread that tells the node's events waits for neither a disk nor the end of an indexer.
 
+mod figures;
 mod info;
 mod setup;
 #[cfg(test)]
@@ -18,7 +19,10 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -26,7 +30,7 @@ use std::{
 use base::{BucketUuid, VbId};
 use cluster::{BucketInfo, DesignDocuments, Metadata};
 use engine::Bucket;
-use indexer::{Change, Indexer, pause::Pause};
+use indexer::{Change, Indexer, Places, pause::Pause};
 use parking_lot::{Condvar, Mutex};
 use service::{Context, Event, Hearer};
 use tokio::sync::watch;
@@ -39,12 +43,19 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct BucketIndexes {
     bucket: Arc<Bucket>,
     indexer: Indexer,
+    /// Answers that were begun here.
+    queries: AtomicU64,
 }
 
 impl BucketIndexes {
     /// What keeps them up to date, and has them.
     pub(crate) fn indexer(&self) -> &Indexer {
         &self.indexer
+    }
+
+    /// Counts an answer that is begun here.
+    pub(crate) fn count_query(&self) {
+        self.queries.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The bucket that they are of.
@@ -61,6 +72,8 @@ struct Inner {
     context: Context,
     /// What the indexes of all buckets hold in memory.
     memory: Arc<Memory>,
+    /// What their processes have places in.
+    places: Arc<Places>,
     state: Mutex<State>,
     rung: Condvar,
     /// The revision of the metadata whose design documents indexers have been told.
@@ -126,6 +139,7 @@ impl Indexes {
         let inner = Arc::new(Inner {
             context,
             memory,
+            places: setup::places(),
             state: Mutex::default(),
             rung: Condvar::new(),
             followed: watch::Sender::new(i64::MIN),
@@ -158,6 +172,11 @@ impl Indexes {
             // An error would mean that nobody follows any more.
             let _ = followed.wait_for(|revision| *revision >= metadata.rev).await;
         }
+    }
+
+    /// What tells the node of the indexes. It holds none of them.
+    pub(crate) fn figures(&self) -> Arc<dyn service::Figures> {
+        Arc::new(figures::OfNode(Arc::downgrade(&self.0)))
     }
 
     /// What hears of buckets and copies.
@@ -313,9 +332,11 @@ impl Inner {
         bucket: &Arc<Bucket>,
         defined: &[(String, DesignDocument)],
     ) -> io::Result<()> {
-        let indexer = Indexer::start(setup::setup(&self.context, &self.memory, uuid, bucket))?;
+        let indexer =
+            Indexer::start(setup::setup(&self.context, (&self.memory, &self.places), uuid, bucket))?;
         indexer.set_design_documents(defined);
-        let begun = Arc::new(BucketIndexes { bucket: Arc::clone(bucket), indexer });
+        let begun =
+            Arc::new(BucketIndexes { bucket: Arc::clone(bucket), indexer, queries: AtomicU64::new(0) });
         let mut state = self.state.lock();
         match state.open.get_mut(uuid).filter(|open| Arc::ptr_eq(&open.bucket, bucket)) {
             Some(open) => {

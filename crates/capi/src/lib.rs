@@ -15,7 +15,7 @@ mod surface;
 use std::{io, sync::Arc};
 
 use http::Surface;
-use service::{Answers, Context, Hearer, Port, Running, Service};
+use service::{Answers, Context, Figures, Hearer, Port, Running, Service};
 
 use self::{indexes::Indexes, surface::Views};
 
@@ -57,6 +57,14 @@ impl Running for Started {
 
     fn answers(&self) -> Option<Arc<dyn Answers>> {
         Some(self.surface.queries().answers())
+    }
+
+    fn figures(&self) -> Option<Arc<dyn Figures>> {
+        Some(self.indexes.figures())
+    }
+
+    fn stopping(&self) {
+        self.surface.queries().stop();
     }
 
     fn stop(self: Box<Self>) {

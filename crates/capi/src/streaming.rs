@@ -88,7 +88,8 @@ impl Source for NodeAnswer {
     fn lacks(&mut self) -> Option<SourceError> {
         match self {
             Self::Here(answer) => answer.lacks(),
-            Self::There(_) | Self::Nowhere(_) => None,
+            Self::There(there) => there.remote.lacks(),
+            Self::Nowhere(_) => None,
         }
     }
 }

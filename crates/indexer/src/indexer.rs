@@ -12,7 +12,7 @@ use base::{Seqno, VbId};
 use parking_lot::Mutex;
 use views::{
     design::{DesignDocument, Signature},
-    index::{Definition, Snapshot, VbSet},
+    index::{Definition, DiskBytes, Snapshot, VbSet},
 };
 
 use crate::{
@@ -52,6 +52,10 @@ pub struct IndexStatus {
     pub names: Vec<String>,
     /// Which lane has it.
     pub lane: Lane,
+    /// It is open: what is told of rows and bytes is so.
+    pub is_open: bool,
+    /// It is fed: it has everything already, or is to have it.
+    pub is_fed: bool,
     /// Why it rests, or rested a moment ago.
     pub failure: Option<String>,
     /// Changes that queries see, of all vBuckets that are served here.
@@ -199,6 +203,17 @@ impl Indexer {
         self.shared.call(&Lane::ALL);
     }
 
+    /// What all indexes take on the disk.
+    #[must_use]
+    pub fn disk(&self) -> DiskBytes {
+        let state = self.shared.state.lock();
+        let disks = state.outlets.values().map(|outlet| outlet.disk);
+        disks.fold(DiskBytes::default(), |sum, disk| DiskBytes {
+            all: sum.all + disk.all,
+            live: sum.live + disk.live,
+        })
+    }
+
     /// How the indexes are.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -206,8 +221,7 @@ impl Indexer {
             let state = self.shared.state.lock();
             state.desk.copies().iter().filter(|(_, copy)| copy.served).map(|(vb, _)| *vb).collect()
         };
-        let seqno =
-            |vb: &VbId| self.setup.bucket.vb_history(*vb).map_or(Seqno(0), |history| history.high_seqno);
+        let seqno = |vb: &VbId| self.setup.bucket.vb_newest(*vb).map_or(Seqno(0), |(_, seqno)| seqno);
         let high: BTreeMap<VbId, Seqno> = served.iter().map(|vb| (*vb, seqno(vb))).collect();
         let state = self.shared.state.lock();
         let known = state.desk.entries().keys().filter_map(|signature| status_of(&state, signature, &high));
@@ -280,6 +294,8 @@ fn status_of(state: &State, signature: &Signature, high: &BTreeMap<VbId, Seqno>)
         signature: *signature,
         names: entry.names.iter().cloned().collect(),
         lane: entry.lane,
+        is_open: snapshot.is_some(),
+        is_fed: entry.is_production() || !outlet.is_some_and(|outlet| covers(&outlet.whole, &entry.wants)),
         failure: entry.failure.clone(),
         done,
         left,

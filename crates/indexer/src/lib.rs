@@ -14,6 +14,7 @@ mod lane;
 pub mod mistakes;
 pub mod pace;
 pub mod pause;
+mod places;
 mod shared;
 
 pub use self::{
@@ -21,5 +22,6 @@ pub use self::{
     desk::{Change, Lane, Wants},
     indexer::{IndexStatus, Indexer, Status, WaitError},
     pace::Pacing,
+    places::Places,
     shared::{Batches, Setup},
 };

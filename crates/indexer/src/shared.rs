@@ -28,6 +28,7 @@ use crate::{
     lane::Member,
     mistakes::Mistakes,
     pace::Pacing,
+    places::Places,
 };
 
 /// How much a lane reads at a time.
@@ -75,6 +76,8 @@ pub struct Setup {
     pub worker: Settings,
     /// Starts a process that runs functions.
     pub command: Arc<dyn Fn() -> Command + Send + Sync>,
+    /// What processes of all buckets have places in.
+    pub places: Arc<Places>,
     /// How bodies are inflated.
     pub inflate: Inflate,
     /// Wakes lanes.

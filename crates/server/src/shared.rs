@@ -238,6 +238,8 @@ pub struct Shared {
     pub(crate) disk: Mutex<DiskLevel>,
     /// Until when active copies may serve.
     pub(crate) lease: Lease,
+    /// What services tell of buckets.
+    services: OnceLock<Vec<Arc<dyn service::Figures>>>,
     /// The node has yet to hear what its cluster has agreed on: what it does not know may be there.
     pub(crate) behind: AtomicBool,
 }
@@ -305,8 +307,29 @@ impl Shared {
             account: Arc::default(),
             disk: Mutex::default(),
             lease: Lease::default(),
+            services: OnceLock::new(),
             behind: AtomicBool::new(false),
         }))
+    }
+
+    /// Takes what services tell of buckets. What is given later has no effect.
+    pub(crate) fn set_services(&self, figures: Vec<Arc<dyn service::Figures>>) {
+        let _ = self.services.set(figures);
+    }
+
+    /// What tells of the buckets that services work for.
+    pub(crate) fn services(&self) -> &[Arc<dyn service::Figures>] {
+        self.services.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// What services have of a bucket, together.
+    pub(crate) fn of_services(&self, bucket: &BucketUuid) -> service::BucketFigures {
+        let told = self.services().iter().map(|service| service.of(bucket));
+        told.fold(service::BucketFigures::default(), |sum, one| service::BucketFigures {
+            queries: sum.queries + one.queries,
+            disk_bytes: sum.disk_bytes + one.disk_bytes,
+            live_bytes: sum.live_bytes + one.live_bytes,
+        })
     }
 
     /// Replaces the snapshot; one thread publishes at a time. Call [`crate::Wakes::config_changed`] afterwards when

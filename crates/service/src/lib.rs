@@ -7,6 +7,7 @@
 //! this crate.
 
 mod alarm;
+mod figures;
 mod lifecycle;
 mod questions;
 
@@ -20,8 +21,9 @@ use tokio::{runtime::Handle, sync::watch};
 
 pub use self::{
     alarm::{Alarm, Alarms, WORKER},
+    figures::{BucketFigures, Figures, Progress},
     lifecycle::{Change, Event, Hearer, Lifecycle},
-    questions::{Answer, Answers, AskError, Gone, Nodes, Parts, QUESTION_BYTES_MAX},
+    questions::{Answer, Answers, AskError, Gone, NOT_RUNNING, Nodes, Parts, QUESTION_BYTES_MAX},
 };
 
 /// A port that a service answers on.
@@ -62,6 +64,14 @@ pub trait Running: Send {
     fn answers(&self) -> Option<Arc<dyn Answers>> {
         None
     }
+
+    /// What tells of the buckets that it works for, if anything does. The node takes it once.
+    fn figures(&self) -> Option<Arc<dyn Figures>> {
+        None
+    }
+
+    /// The node begins to stop: work that would keep requests from ending ends, and they fail. Ports are served for a moment more.
+    fn stopping(&self) {}
 
     /// Ends it: when this returns, it has no thread left and holds no bucket. Its ports are served no longer by then.
     fn stop(self: Box<Self>);

@@ -26,6 +26,9 @@ use tokio::{
 /// Longest question: one with all keys that a client's request has room for.
 pub const QUESTION_BYTES_MAX: usize = 32 << 20;
 
+/// What a node says to a question to a service that does not run there: the node starts or stops. A moment later it may answer.
+pub const NOT_RUNNING: &str = "the service does not run on this node now";
+
 /// Why there is no answer, or no more of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {

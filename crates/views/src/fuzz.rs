@@ -154,35 +154,39 @@ fn answer(bytes: &[u8]) {
         query: Arc::new(query.expect("a query")),
     };
     let expected = || Expected::of(&question, reducing);
-    let (total_rows, items, ended) = read_answer(expected(), bytes);
+    let (head, items, ended) = read_answer(expected(), bytes);
     if !ended {
         return;
     }
     let mut again = Vec::new();
-    let mut writer = AnswerWriter::begin(total_rows, &mut again);
+    let mut writer = AnswerWriter::begin(head.0, head.1.as_deref(), &mut again);
     items.iter().for_each(|(range, item)| writer.item(*range, item, &mut again).expect("it came in a frame"));
     writer.end(&mut again);
-    let (_, same, ended) = read_answer(expected(), &again);
+    let (same_head, same, ended) = read_answer(expected(), &again);
     // States may have doubles that equal nothing.
-    assert!(ended && format!("{same:?}") == format!("{items:?}"), "an answer is what it was");
+    let is_same = same_head == head && format!("{same:?}") == format!("{items:?}");
+    assert!(ended && is_same, "an answer is what it was");
 }
 
-/// How many rows a view has, the items, and whether that was a whole answer.
-fn read_answer(expected: Expected, bytes: &[u8]) -> (u64, Vec<(usize, Item)>, bool) {
-    let (mut total_rows, mut items, mut ended) = (0, Vec::new(), false);
+/// How many rows a view has, and what an index lacks.
+type Head = (u64, Option<String>);
+
+/// The head, the items, and whether that was a whole answer.
+fn read_answer(expected: Expected, bytes: &[u8]) -> (Head, Vec<(usize, Item)>, bool) {
+    let (mut head, mut items, mut ended) = ((0, None), Vec::new(), false);
     let mut reader = AnswerReader::new(expected);
     for part in bytes.chunks(7) {
         reader.push(part);
         while let Ok(Some(event)) = reader.next_event() {
             match event {
-                Event::TotalRows(rows) => total_rows = rows,
+                Event::Head(rows, lacks) => head = (rows, lacks),
                 Event::Item(range, item) => items.push((range, item)),
                 Event::End => ended = true,
                 Event::Failed(_) => {}
             }
         }
     }
-    (total_rows, items, ended && reader.close().is_ok())
+    (head, items, ended && reader.close().is_ok())
 }
 
 #[test]

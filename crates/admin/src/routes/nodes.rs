@@ -189,6 +189,7 @@ fn interesting_stats(call: &Call, node: &NodeInfo) -> Value {
     json!({
         "curr_items": sum.items, "curr_items_tot": sum.items + sum.replica_items, "mem_used": sum.mem_used,
         "couch_docs_actual_disk_size": sum.disk_used, "couch_docs_data_size": sum.data_used,
+        "couch_views_actual_disk_size": sum.views_disk_used, "couch_views_data_size": sum.views_data_used,
         "ops": sum.ops_per_sec, "get_hits": sum.get_hits, "vb_replica_curr_items": sum.replica_items,
     })
 }

@@ -214,11 +214,12 @@ fn terse_cluster_info(call: &Call) -> Result<Value, Refusal> {
 }
 
 /// The rebalance entry that tools look for is always there, and says whether one runs. Buckets that are being loaded here
-/// have an entry each.
+/// have an entry each, and so have indexes of views that are not up to date on some node.
 fn tasks(call: &Call) -> Outcome {
     let mut tasks = vec![rebalance::task(call)];
     let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::otp_node(call, node));
     for name in call.meta.buckets.keys() {
+        tasks.extend(indexing(call, name));
         let stats = warm_up(call, name);
         if stats.get("ep_warmup_state").is_some_and(|state| state != "done") {
             tasks.push(json!({
@@ -228,6 +229,19 @@ fn tasks(call: &Call) -> Outcome {
         }
     }
     Ok(json_ok(&Value::Array(tasks)))
+}
+
+/// The indexes of a bucket that have yet to get changes, each over all nodes.
+fn indexing<'a>(call: &'a Call, bucket: &'a str) -> impl Iterator<Item = Value> + 'a {
+    let unfinished = call.figures.indexing(bucket).into_iter().filter(|(_, (done, total))| done < total);
+    unfinished.map(move |(design_document, (done, total))| {
+        let progress = u128::from(done) * 100 / u128::from(total.max(1));
+        json!({
+            "type": "indexer", "bucket": bucket, "designDocument": design_document, "status": "running",
+            "recommendedRefreshPeriod": 2.0, "changesDone": done, "totalChanges": total,
+            "progress": u64::try_from(progress).unwrap_or(100),
+        })
+    })
 }
 
 /// What STAT says of a bucket's warm-up here.

@@ -150,6 +150,17 @@ pub(super) const SETTINGS: &[Settings] = &[
     },
     admin("logRedaction", &[("logRedactionLevel", Kind::OneOf(&["none", "partial"]))]),
     admin("maxParallelIndexers", &[("globalValue", Kind::Int(1, 1024, 4))]),
+    Settings {
+        answers: true,
+        ..admin(
+            "viewUpdateDaemon",
+            &[
+                ("updateInterval", Kind::Int(0, i64::MAX, 5000)),
+                ("updateMinChanges", Kind::Int(0, i64::MAX, 5000)),
+                ("replicaUpdateMinChanges", Kind::Int(0, i64::MAX, 5000)),
+            ],
+        )
+    },
     admin("failover", &[("preserveDurabilityMajority", YES_NO)]),
     // Developer preview and query settings have nothing here that could be switched on.
     admin("developerPreview", &[("enabled", Kind::OneOf(&["false"]))]),

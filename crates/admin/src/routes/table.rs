@@ -419,6 +419,8 @@ pub(crate) const ROUTES: &[Route] = &[
     post("controller/setAutoCompaction", MANAGES, "Sets when files are compacted."),
     get("settings/rebalance", SEES, "How many vBuckets move at a time."),
     post("settings/rebalance", MANAGES, "Sets how many vBuckets move at a time."),
+    get("settings/viewUpdateDaemon", SEES, "How often indexes of views are brought up to date."),
+    post("settings/viewUpdateDaemon", MANAGES, "Sets how often indexes of views are brought up to date."),
     get("settings/retryRebalance", SEES, "Whether a rebalance that failed is tried again."),
     post("settings/retryRebalance", MANAGES, "Sets whether a rebalance that failed is tried again."),
     get("settings/logRedaction", SEES, "Whether logs are redacted."),

@@ -1,17 +1,22 @@
 //! What a node tells of the index of a design document: `_info`, whose names are Couchbase's where it has one, and `_errors`, which is
 //! Settee's own. Both tell of this node alone.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use cluster::Metadata;
 use indexer::{IndexStatus, Lane};
 use serde_json::{Map, Value, json};
 
-use super::{BucketIndexes, Indexes};
+use super::{BucketIndexes, Indexes, defined};
 use base::BucketUuid;
 
-/// An index of a design document that was stored a moment ago is waited for.
+/// An index of a design document that was stored a moment ago is waited for, and so is one that a node opens after its start.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at whether it is open.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Indexes {
     /// The answer to `_info`.
@@ -44,7 +49,23 @@ impl Indexes {
         name: &str,
     ) -> Option<(Arc<BucketIndexes>, IndexStatus, bool)> {
         // Where that takes longer, what is known by then is told.
+        let until = Instant::now() + PATIENCE;
         let _ = tokio::time::timeout(PATIENCE, self.caught_up(metadata)).await;
+        let info = metadata.buckets.values().find(|info| info.uuid == *uuid);
+        let has_views = info
+            .is_some_and(|info| defined(uuid, &info.design_documents).iter().any(|(known, _)| known == name));
+        loop {
+            let found = self.status_now(uuid, name);
+            let is_known =
+                found.as_ref().is_some_and(|(_, index, _)| index.is_open || index.failure.is_some());
+            if is_known || !has_views || Instant::now() >= until {
+                return found;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn status_now(&self, uuid: &BucketUuid, name: &str) -> Option<(Arc<BucketIndexes>, IndexStatus, bool)> {
         let indexes = self.of(uuid)?;
         let status = indexes.indexer().status();
         let mut all = status.indexes.into_iter();

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 use base::BucketUuid;
 use cluster::Metadata;
 use engine::{Bucket, Waiter};
-use indexer::{Alarm, Alarms, Batches, Pacing, Setup};
+use indexer::{Alarm, Alarms, Batches, Pacing, Places, Setup};
 use service::{Context, Place};
 use views::{
     index::{Memory, Options, remove},
@@ -17,6 +17,11 @@ const MEMORY_PART: u64 = 8;
 const MEMORY_MIB_MIN: u64 = 32;
 const MEMORY_MIB_MAX: u64 = 1024;
 
+/// Processes that run map functions at the same time, for each processor and at least.
+const PROCESSES_OF_PROCESSOR: usize = 2;
+const PROCESSES_MIN: usize = 4;
+const PROCESSES_MAX: usize = 32;
+
 /// After a start copies are served within seconds, but for those that an election has to find first.
 const STRAYS_KEPT: Duration = Duration::from_mins(10);
 
@@ -26,10 +31,16 @@ pub(super) fn memory_max(metadata: &Metadata) -> usize {
     usize::try_from(mib << 20).unwrap_or(usize::MAX)
 }
 
+/// The places that processes of all buckets share.
+pub(super) fn places() -> Arc<Places> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Places::new(processors.saturating_mul(PROCESSES_OF_PROCESSOR).clamp(PROCESSES_MIN, PROCESSES_MAX))
+}
+
 /// What the indexer of a bucket is given.
 pub(super) fn setup(
     context: &Context,
-    memory: &Arc<Memory>,
+    (memory, places): (&Arc<Memory>, &Arc<Places>),
     uuid: &BucketUuid,
     bucket: &Arc<Bucket>,
 ) -> Setup {
@@ -45,6 +56,7 @@ pub(super) fn setup(
         pacing: Pacing::default(),
         worker: Settings::default(),
         command: Arc::clone(&context.functions),
+        places: Arc::clone(places),
         inflate: context.inflate,
         alarms: Arc::new(OfNode(Arc::clone(&context.alarms))),
         clock: Arc::clone(&context.clock),

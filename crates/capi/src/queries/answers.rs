@@ -139,7 +139,7 @@ impl Answers for ToNodes {
                 .filter(|_| reduces)
                 .and_then(|definition| definition.reducing(definition.view(&view)?));
             let mut first = Vec::new();
-            let writer = AnswerWriter::begin(local.rows(), &mut first);
+            let writer = AnswerWriter::begin(local.rows(), local.incomplete(), &mut first);
             let functions = local.definition().map(|definition| reducers.of(definition));
             let mut writing = Some(Writing { local, writer, functions });
             let gone = |gone: service::Gone| gone.to_string();

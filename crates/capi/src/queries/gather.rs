@@ -14,7 +14,7 @@ use axum::body::Bytes;
 use base::NodeId;
 use cluster::{BucketInfo, Metadata, auth::Identity};
 use http::Gate;
-use service::{AskError, Context, Nodes};
+use service::{AskError, Context, NOT_RUNNING, Nodes};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use views::{
     index::{
@@ -247,6 +247,9 @@ async fn there(
         match there.answer.next().await {
             Ok(Some(part)) => there.remote.push(&part),
             Ok(None) => there.remote.close(Ok(())),
+            Err(AskError::Refused(why)) if why == NOT_RUNNING => {
+                return Outcome::Again(SourceError::new(address, why));
+            }
             Err(AskError::Refused(why)) => return refused_by(address, Refused::of(why)),
             Err(AskError::TimedOut) => return Outcome::Failed(SourceError::new(address, "timeout")),
             // Nothing of it was told to the client.

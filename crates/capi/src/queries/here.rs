@@ -44,6 +44,8 @@ pub(crate) trait Holding: Send + Sync {
     fn wait_for(&self, signature: &Signature, wanted: &Wants, until: Instant) -> Result<Snapshot, WaitError>;
     /// See [`indexer::Indexer::ask`].
     fn ask(&self, signature: &Signature, wanted: &Wants);
+    /// Counts an answer.
+    fn count_query(&self) {}
     /// See [`indexer::Indexer::report_damage`].
     fn report_damage(&self, signature: &Signature);
 }
@@ -128,6 +130,11 @@ impl Local {
         }
     }
 
+    /// What is lacking, which is told behind the rows.
+    pub(crate) fn incomplete(&self) -> Option<&str> {
+        self.incomplete.as_deref()
+    }
+
     /// See [`index::Answer::total_rows`].
     pub(crate) fn rows(&self) -> u64 {
         self.answer.as_ref().map_or(0, index::Answer::total_rows)
@@ -166,6 +173,7 @@ pub(crate) fn begin(
     until: Instant,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<Local, Refused> {
+    home.count_query();
     let asked = Asked { home: &**home, question, until, is_wanted };
     let (snapshot, lacks) = match question.query.stale {
         Stale::False => (Some(asked.newest()?), VbSet::default()),

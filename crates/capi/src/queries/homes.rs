@@ -41,8 +41,7 @@ impl Holding for OfBucket {
     }
 
     fn newest(&self, vb: VbId) -> Option<(VbUuid, Seqno)> {
-        let history = self.indexes.bucket().vb_history(vb).ok()?;
-        Some((history.uuid, history.high_seqno))
+        self.indexes.bucket().vb_newest(vb).ok()
     }
 
     fn documents(&self) -> u64 {
@@ -59,6 +58,10 @@ impl Holding for OfBucket {
 
     fn ask(&self, signature: &Signature, wanted: &Wants) {
         self.indexes.indexer().ask(signature, wanted);
+    }
+
+    fn count_query(&self) {
+        self.indexes.count_query();
     }
 
     fn report_damage(&self, signature: &Signature) {

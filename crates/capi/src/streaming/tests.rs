@@ -71,7 +71,7 @@ fn counted(key: &str, rows: usize) -> Item {
 /// The bytes of an answer with these items, of a view with so many rows.
 fn written(total_rows: u64, items: &[Item]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = AnswerWriter::begin(total_rows, &mut out);
+    let mut writer = AnswerWriter::begin(total_rows, None, &mut out);
     items.iter().for_each(|item| writer.item(0, item, &mut out).unwrap());
     writer.end(&mut out);
     out
@@ -245,7 +245,7 @@ async fn endless(parts: Parts, given: Arc<AtomicUsize>, left: Sender<()>) -> Res
     }
     let _leaves = Leaves(left);
     let mut out = Vec::new();
-    let mut writer = AnswerWriter::begin(1 << 40, &mut out);
+    let mut writer = AnswerWriter::begin(1 << 40, None, &mut out);
     for number in 0_u64.. {
         writer.item(0, &row(&number.to_string(), "d"), &mut out).unwrap();
         if out.len() > 16 << 10 {

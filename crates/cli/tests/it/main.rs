@@ -17,6 +17,7 @@ mod queries;
 mod sizing;
 mod sockets;
 mod view_command;
+mod view_figures;
 mod waiting;
 mod wires;
 

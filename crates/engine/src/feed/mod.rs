@@ -18,7 +18,7 @@ mod runner;
 mod slow;
 mod snapshots;
 
-use base::{Status, VbId};
+use base::{Seqno, Status, VbId, VbUuid};
 
 use crate::bucket::Bucket;
 
@@ -35,5 +35,14 @@ impl Bucket {
     /// `NotMyVbucket`.
     pub fn vb_history(&self, vb: VbId) -> Result<VbHistory, Status> {
         Ok(self.slot(vb)?.0.vb.lock().history())
+    }
+
+    /// The branch and the last mutation of a vBucket, as [`Bucket::vb_history`] has them: nothing is copied beside them, so asking
+    /// every vBucket costs little.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    pub fn vb_newest(&self, vb: VbId) -> Result<(VbUuid, Seqno), Status> {
+        Ok(self.slot(vb)?.0.vb.lock().newest())
     }
 }

@@ -143,6 +143,11 @@ impl VBucket {
         }
     }
 
+    /// The branch and the last mutation.
+    pub(crate) fn newest(&self) -> (VbUuid, Seqno) {
+        (self.failover.uuid(), self.high_seqno)
+    }
+
     /// Whether feeds are told of it.
     pub(crate) fn feeds(&self) -> bool {
         matches!(self.role, VbRole::Active | VbRole::Sealed)

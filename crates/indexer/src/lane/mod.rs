@@ -29,11 +29,14 @@ use crate::{
     alarm::{Alarm, COMMAND},
     desk::{Copy, Entry, Lane, Wants},
     pace::Due,
+    places::Place,
     shared::{Outlet, Setup, Shared, State, covers},
 };
 
 /// What lanes add to the niceness of the process: they give way to threads that serve requests.
 const NICENESS: i32 = 10;
+/// A lane keeps its process for so long though another one waits, so that starting processes costs little beside their work.
+const PLACE_HELD: Duration = Duration::from_millis(500);
 /// A lane looks after itself so often, though nobody wakes it.
 const LOOKS: Duration = Duration::from_secs(1);
 /// So often where a commit waits for the bucket's disk.
@@ -48,6 +51,8 @@ pub(crate) struct Runner {
     setup: Arc<Setup>,
     alarm: Box<dyn Alarm>,
     host: Option<Host>,
+    /// The host's place, and since when the lane has it.
+    place: Option<(Place, Duration)>,
     /// What the host knows the functions of an index by.
     contexts: BTreeMap<Signature, u32>,
     members: BTreeMap<Signature, Member>,
@@ -81,6 +86,7 @@ impl Runner {
             setup,
             alarm,
             host: None,
+            place: None,
             contexts: BTreeMap::new(),
             members: BTreeMap::new(),
             copies: BTreeMap::new(),
@@ -109,13 +115,22 @@ impl Runner {
             self.tend(now);
             self.give_away_slow();
             self.look_around(now);
+            self.give_place(worked);
             let patience = if worked { Duration::ZERO } else { self.patience() };
             let woken = self.alarm.wait(patience);
             self.streams.wake(&woken);
         }
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
-            if self.members.get(&signature).is_some_and(|member| member.index.has_changes()) {
+            let Some(member) = self.members.get_mut(&signature).filter(|member| member.index.has_changes())
+            else {
+                continue;
+            };
+            if self.host.is_some() {
                 self.commit(&signature);
+            } else {
+                // Nobody waits for a process now. Reductions that are lacking are made by queries, and what cannot be made durable is fed
+                // again after the next start.
+                let _ = member.commit_without_functions();
             }
         }
     }
@@ -314,19 +329,39 @@ impl Runner {
     }
 
     /// The number of an index's functions, which the host knows from then on.
-    fn context(&mut self, signature: &Signature) -> u32 {
+    ///
+    /// Nothing where the node stops before there is a place for a process.
+    fn context(&mut self, signature: &Signature) -> Option<u32> {
+        if self.place.is_none() {
+            self.place = Some((self.take_place()?, self.shared.now()));
+        }
         let command = self.setup.command.clone();
         let settings = self.setup.worker;
         let host = self.host.get_or_insert_with(|| Host::new(settings, move || command()));
         if let Some(context) = self.contexts.get(signature) {
-            return *context;
+            return Some(*context);
         }
         let context = self.contexts.values().max().map_or(0, |last| last + 1);
         if let Some(member) = self.members.get(signature) {
             host.define(context, member.entry.definition.sources().clone(), true);
         }
         self.contexts.insert(*signature, context);
-        context
+        Some(context)
+    }
+
+    fn take_place(&self) -> Option<Place> {
+        let (alarms, waiter) = (self.setup.alarms.clone(), self.alarm.waiter(COMMAND));
+        let ask = Arc::new(move || alarms.wake(waiter));
+        self.setup.places.take(self.lane == Lane::Slow, ask, &|| !self.shared.is_stopping())
+    }
+
+    /// Ends the process where another lane waits for its place, and this one has nothing to do or has had it for a while.
+    fn give_place(&mut self, worked: bool) {
+        let Some((_, since)) = &self.place else { return };
+        let has_had_it = self.shared.now().saturating_sub(*since) >= PLACE_HELD;
+        if (!worked || has_had_it) && self.setup.places.is_awaited() {
+            self.end_host();
+        }
     }
 
     fn change(&mut self, parts: Vec<Part>, now: Duration) {
@@ -372,7 +407,7 @@ impl Runner {
     /// Has each index changed by a group of parts, one after the other, so that no more than the rows of one are in memory.
     fn change_all(&mut self, parts: &[Part], bytes_max: usize, now: Duration) -> Finished {
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
-            let context = self.context(&signature);
+            let Some(context) = self.context(&signature) else { return Finished::Stops };
             let (Some(member), Some(host)) = (self.members.get(&signature), self.host.as_mut()) else {
                 continue;
             };
@@ -398,6 +433,7 @@ impl Runner {
 
     fn end_host(&mut self) {
         self.host = None;
+        self.place = None;
         self.contexts.clear();
     }
 
@@ -424,7 +460,7 @@ impl Runner {
         signature: &Signature,
         call: impl FnOnce(&mut Member, &mut Reducer<'_>) -> T,
     ) -> Option<T> {
-        let context = self.context(signature);
+        let context = self.context(signature)?;
         let host = self.host.as_mut()?;
         let mut reducer = Reducer { host, context, shared: &self.shared, turn: Turn::default() };
         let done = call(self.members.get_mut(signature)?, &mut reducer);
@@ -569,11 +605,8 @@ impl Runner {
         }
         self.looked = now;
         let served = self.copies.iter().filter(|(_, copy)| copy.served);
-        let history = |vb: &VbId| {
-            let history = self.setup.bucket.vb_history(*vb).ok()?;
-            Some((*vb, (history.uuid, history.high_seqno)))
-        };
-        let high: BTreeMap<VbId, (VbUuid, Seqno)> = served.filter_map(|(vb, _)| history(vb)).collect();
+        let newest = |vb: &VbId| Some((*vb, self.setup.bucket.vb_newest(*vb).ok()?));
+        let high: BTreeMap<VbId, (VbUuid, Seqno)> = served.filter_map(|(vb, _)| newest(vb)).collect();
         if high.is_empty() {
             return;
         }

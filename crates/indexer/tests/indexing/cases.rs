@@ -7,7 +7,7 @@ use std::{
 };
 
 use base::{Datatype, VbId};
-use settee_indexer::{Lane, WaitError};
+use settee_indexer::{Lane, Places, WaitError};
 
 use crate::world::{DIR, LONG, MANY, NUMBERS, World, document};
 
@@ -26,6 +26,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         rows_beyond_memory_are_made_of_fewer_documents_at_once,
     ),
     ("a_query_waits_while_others_write", a_query_waits_while_others_write),
+    ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
 ];
 
 fn an_index_is_a_map_over_the_bucket() {
@@ -271,4 +272,30 @@ fn a_query_waits_while_others_write() {
         stops.store(true, SeqCst);
     });
     world.check(NUMBERS);
+}
+
+/// Two buckets share one place, and each has two lanes with something to do.
+fn buckets_take_turns_where_there_is_one_process() {
+    let mut worlds = [World::new(&[("a", NUMBERS)]), World::new(&[("a", NUMBERS)])];
+    let places = Places::new(1);
+    for world in &mut worlds {
+        world.places = places.clone();
+        world.change(300);
+        world.start();
+    }
+    worlds.iter().for_each(|world| world.check(NUMBERS));
+    worlds.iter_mut().for_each(|world| world.define(&[("a", NUMBERS), ("b", MANY)]));
+    for _ in 0..3 {
+        for world in &mut worlds {
+            world.change(100);
+            assert!(places.held() <= 1, "there is one place");
+        }
+        for world in &worlds {
+            world.check(MANY);
+            world.check(NUMBERS);
+        }
+    }
+    // A stop waits for nobody's place.
+    drop(worlds);
+    assert_eq!(places.held(), 0);
 }

@@ -11,7 +11,7 @@ use std::{
 use base::{Datatype, DocKey, HashedKey, NodeId, Seqno, VbId};
 use engine::{Bucket, BucketOptions, Delete, FeedKind, FeedOptions, FeedStep, Store, Topology};
 use fastrand::Rng;
-use settee_indexer::{Alarm, Batches, Change, IndexStatus, Indexer, Pacing, Setup, WaitError, Wants};
+use settee_indexer::{Alarm, Batches, Change, IndexStatus, Indexer, Pacing, Places, Setup, WaitError, Wants};
 use storage::{FaultFs, Fs, Options as StoreOptions};
 use views::{
     design::{DesignDocument, Signature},
@@ -51,6 +51,7 @@ pub(crate) struct World {
     pub(crate) served: Vec<VbId>,
     pub(crate) pacing: Pacing,
     pub(crate) rows_bytes: usize,
+    pub(crate) places: Arc<Places>,
     driver: Option<Driver>,
     alarms: Arc<TestAlarms>,
     begin: Instant,
@@ -104,6 +105,7 @@ impl World {
                 ..Pacing::default()
             },
             rows_bytes: Batches::default().rows_bytes,
+            places: Places::new(3),
             alarms,
             begin,
         };
@@ -145,6 +147,7 @@ impl World {
                 command.arg("worker");
                 command
             }),
+            places: self.places.clone(),
             inflate: |_, _| false,
             alarms: Arc::new(Given(self.alarms.clone())),
             clock: Arc::new(move || now(begin)),

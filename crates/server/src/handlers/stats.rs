@@ -82,7 +82,7 @@ pub(crate) fn group_of(
         "settings" => Ok(settings(bucket)),
         "timings" => Ok(timings(bucket)),
         "phases" => Ok(phases(bucket)),
-        "warmup" => Ok(statistics::pairs(WARM_UP, &BucketFacts::gather(bucket))),
+        "warmup" => Ok(statistics::pairs(WARM_UP, &BucketFacts::gather(shared, bucket))),
         "runtimes" => Ok(runtimes(bucket)),
         "reset" => Err(Status::NotSupported),
         _ => Err(Status::KeyNotFound),
@@ -95,7 +95,7 @@ fn pair(name: &str, value: impl ToString) -> (String, String) {
 
 /// The statistics without a group: the process, then the bucket.
 pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
-    let (node, facts) = (NodeFacts::gather(shared), BucketFacts::gather(bucket));
+    let (node, facts) = (NodeFacts::gather(shared), BucketFacts::gather(shared, bucket));
     let mut pairs = statistics::pairs(PROCESS, &node);
     pairs.extend(statistics::pairs(CONNECTIONS, &node));
     pairs.extend(statistics::pairs(PROCESS_DISK, &node));
@@ -112,7 +112,7 @@ fn connections(shared: &Shared) -> Pairs {
 }
 
 fn memory(shared: &Shared, bucket: &BucketEntry) -> Pairs {
-    let facts = BucketFacts::gather(bucket);
+    let facts = BucketFacts::gather(shared, bucket);
     let of_bucket = [MEMORY, POOLS, PACING].map(|rows| statistics::pairs(rows, &facts)).concat();
     [of_bucket, statistics::pairs(NODE_POOLS, &node_memory(shared))].concat()
 }

@@ -113,7 +113,7 @@ impl Gauges {
             let (node, system) = (NodeFacts::gather(shared), self.system(shared));
             let dcp = DcpFacts::gather(shared, entry, self.bucket(bucket).ops_per_sec);
             let mut readings = statistics::of_node(&node, &system);
-            readings.extend(statistics::of_bucket(&BucketFacts::gather(entry), &dcp));
+            readings.extend(statistics::of_bucket(&BucketFacts::gather(shared, entry), &dcp));
             Some(history::only(self.moment(shared), &readings))
         })
     }
@@ -133,7 +133,7 @@ impl Gauges {
         let facts: Vec<(&str, &BucketEntry, BucketFacts)> = snapshot
             .buckets
             .iter()
-            .map(|(name, entry)| (name.as_str(), &**entry, BucketFacts::gather(entry)))
+            .map(|(name, entry)| (name.as_str(), &**entry, BucketFacts::gather(shared, entry)))
             .collect();
         self.measure_rates(&facts);
         let (node, system) = (NodeFacts::gather(shared), self.system(shared));

@@ -194,6 +194,7 @@ impl Node {
         self.shutdown.send_replace(true);
         self.steward.stop();
         self.links.stop();
+        self.services.stopping();
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
         self.services.stop();
         self.agreement.stop();

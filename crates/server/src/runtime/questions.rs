@@ -16,7 +16,7 @@ use base::NodeId;
 use cluster::auth::Identity;
 use hyper::body::Bytes;
 use parking_lot::{Mutex, RwLock};
-use service::{Answer, Answers, AskError, Nodes, QUESTION_BYTES_MAX};
+use service::{Answer, Answers, AskError, NOT_RUNNING, Nodes, QUESTION_BYTES_MAX};
 use tokio::runtime::Handle;
 
 use super::{
@@ -81,9 +81,7 @@ impl Questions {
     fn here(&self, service: &str, question: Bytes, place: Option<Place<(NodeId, Identity)>>) -> Answer {
         match self.answers.read().get(service) {
             Some(answers) => Answer::of(&self.runtime, answers, question, place),
-            None => {
-                Answer::failed(AskError::Refused(format!("the service {service} answers no questions here")))
-            }
+            None => Answer::failed(AskError::Refused(NOT_RUNNING.to_owned())),
         }
     }
 }

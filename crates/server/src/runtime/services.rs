@@ -5,7 +5,7 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 use base::BucketUuid;
 use engine::Bucket;
 use http::{Limits, TlsNow};
-use service::{Context, Event, Hearer, Lifecycle, Port, Running, Service};
+use service::{Context, Event, Figures, Hearer, Lifecycle, Port, Running, Service};
 use tokio::sync::watch;
 
 use super::{ServeError, attendant::Attendant, bell::Bell, questions::Questions};
@@ -36,6 +36,8 @@ pub(super) struct Services {
     running: Vec<(&'static str, Box<dyn Running>)>,
     /// What hears of copies, in the same order.
     hearers: Vec<Box<dyn Hearer>>,
+    /// What tells of buckets.
+    figures: Vec<Arc<dyn Figures>>,
     /// Tells them.
     teller: Option<Attendant>,
     pub(super) questions: Option<Arc<Questions>>,
@@ -58,6 +60,7 @@ impl Services {
             match open(service, context(name), &mut doors) {
                 Ok(running) => {
                     all.hearers.extend(running.hearer());
+                    all.figures.extend(running.figures());
                     if let Some(answers) = running.answers() {
                         doors.questions.answered_by(name, answers);
                     }
@@ -71,6 +74,11 @@ impl Services {
             tracing::debug!(service = name, "started");
         }
         Ok(all)
+    }
+
+    /// What tells of the buckets that services work for.
+    pub(super) fn figures(&self) -> Vec<Arc<dyn Figures>> {
+        self.figures.clone()
     }
 
     /// Has services hear of the buckets that `open` lists, and of their copies; `ready` says whether what the node does about copies
@@ -104,6 +112,11 @@ impl Services {
         });
         self.teller = Some(teller?);
         Ok(())
+    }
+
+    /// The node begins to stop: services end what would keep requests from ending.
+    pub(super) fn stopping(&self) {
+        self.running.iter().for_each(|(_, running)| running.stopping());
     }
 
     /// Tells that every bucket is closed, then stops all services, the last one first. Their ports are served no longer by now.

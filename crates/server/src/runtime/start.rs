@@ -353,6 +353,7 @@ impl Background<'_> {
             shutdown: self.shutdown,
         };
         let mut services = Services::start(services, &context, doors)?;
+        shared.set_services(services.figures());
         let (knows, open) = (Arc::clone(control), Arc::clone(buckets));
         let bell = Arc::clone(&buckets.bells().services);
         services.tell(bell, move || knows.caught_up(), move || open.list())?;

@@ -33,17 +33,8 @@ pub(crate) const ABSENT: &[(&[&str], &str)] = &[
         "The drift of CAS values from the clock is not measured.",
     ),
     (
-        &[
-            "couch_views_actual_disk_size",
-            "couch_views_data_size",
-            "couch_views_disk_size",
-            "couch_views_fragmentation",
-            "couch_views_ops",
-            "couch_spatial_data_size",
-            "couch_spatial_disk_size",
-            "couch_spatial_ops",
-        ],
-        "There are no views.",
+        &["couch_spatial_data_size", "couch_spatial_disk_size", "couch_spatial_ops"],
+        "There are no spatial views.",
     ),
     (
         &[

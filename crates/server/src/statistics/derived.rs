@@ -43,6 +43,15 @@ pub(crate) static DERIVED: &[Row<F>] = &[
         let size = of("couch_docs_actual_disk_size");
         percent(size - of("couch_docs_data_size"), size, 0.0)
     }),
+    derived(
+        &["couch_views_fragmentation"],
+        Unit::Percent,
+        "Bytes of files of views that are not current.",
+        |of| {
+            let size = of("couch_views_actual_disk_size");
+            percent(size - of("couch_views_data_size"), size, 0.0)
+        },
+    ),
     derived(&["avg_bg_wait_time"], Unit::Microseconds, "Mean wait for a value from disk.", |of| {
         each(of("bg_wait_total"), of("bg_wait_count"))
     }),

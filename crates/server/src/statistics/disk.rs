@@ -69,12 +69,16 @@ pub(crate) static DISK: &[Row<F>] = &[
             "couch_docs_disk_size",
             "couch_total_disk_size",
         ])
-        .metrics(&[Metric::new("couch_docs_actual_disk_size"), Metric::new("kv_ep_db_file_size_bytes")]),
+        .metrics(&[
+            Metric::new("couch_docs_actual_disk_size"),
+            Metric::new("couch_docs_disk_size"),
+            Metric::new("kv_ep_db_file_size_bytes"),
+        ]),
     gauge(&["ep_db_data_size"], Unit::Bytes, "Bytes of files that are current.", |f: &F| {
         f.stats.disk_live_bytes.into()
     })
     .rest(&["ep_db_data_size", "couch_docs_data_size"])
-    .metrics(&[Metric::new("kv_ep_db_data_size_bytes")]),
+    .metrics(&[Metric::new("couch_docs_data_size"), Metric::new("kv_ep_db_data_size_bytes")]),
     counter(
         &["vb_active_queue_fill"],
         Unit::Count,

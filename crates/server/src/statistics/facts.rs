@@ -72,6 +72,8 @@ pub(crate) struct BucketFacts {
     pub(crate) fetches: Times,
     /// Flushes that wrote or synced.
     pub(crate) flushes: Times,
+    /// Its views.
+    pub(crate) views: service::BucketFigures,
 }
 
 /// How often something happened, and how long it took in all.
@@ -89,8 +91,9 @@ impl From<PhaseReport> for Times {
 
 impl BucketFacts {
     /// Takes every vBucket's lock, one after the other.
-    pub(crate) fn gather(bucket: &BucketEntry) -> Self {
-        Self::of(&bucket.uuid.0, bucket.engine.stats(), &bucket.meter)
+    pub(crate) fn gather(shared: &Shared, bucket: &BucketEntry) -> Self {
+        let facts = Self::of(&bucket.uuid.0, bucket.engine.stats(), &bucket.meter);
+        Self { views: shared.of_services(&bucket.uuid), ..facts }
     }
 
     fn of(uuid: &str, stats: BucketStats, meter: &BucketMeter) -> Self {
@@ -102,6 +105,7 @@ impl BucketFacts {
             fetches: meter.phase(Phase::Fetch).into(),
             flushes: meter.flushes().into(),
             misses: OpKind::ALL.iter().map(|(kind, _)| meter.misses(*kind)).collect(),
+            views: service::BucketFigures::default(),
         }
     }
 

@@ -24,6 +24,7 @@ mod operations;
 mod page;
 mod probes;
 mod process;
+mod views;
 
 use stats::{Reading, Statistic, SystemStats, counter, gauge, row, text};
 pub(crate) use stats::{Row, pairs, read};
@@ -45,11 +46,12 @@ pub(crate) use self::{
     operations::OPERATIONS,
     probes::{PROBE_TARGETS, PROBES, ProbeFacts, of_probe, of_target},
     process::{CONNECTIONS, NODE_POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, SYSTEM},
+    views::VIEWS,
 };
 
 /// The sections of a bucket's statistics, in the order in which STAT shows them.
-pub(crate) const OF_BUCKET: [&[Row<BucketFacts>]; 10] =
-    [OPERATIONS, DOCUMENTS, REPLICAS, PENDING, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD];
+pub(crate) const OF_BUCKET: [&[Row<BucketFacts>]; 11] =
+    [OPERATIONS, DOCUMENTS, REPLICAS, PENDING, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD, VIEWS];
 
 /// What a bucket says, but for how long things took.
 pub(crate) fn of_bucket(facts: &BucketFacts, dcp: &DcpFacts) -> Vec<Reading> {
@@ -85,6 +87,7 @@ pub(crate) fn sections() -> Vec<(&'static str, Vec<&'static Statistic>)> {
         ("Memory of a bucket", [of(MEMORY), of(POOLS)].concat()),
         ("Memory pressure", of(PACING)),
         ("Disk", [of(DISK), of(HELD)].concat()),
+        ("Views", of(VIEWS)),
         ("Change streams and replication", std::iter::once(DCP).chain(DCP_KINDS).flat_map(of).collect()),
         ("Alerts", of(ALERTS)),
         ("Objectives", [of(OBJECTIVES), of(SEEN_FROM_OUTSIDE)].concat()),

@@ -3,7 +3,7 @@
 //! Both sides are of the same cluster, but may be of two versions, and a node may be broken. So nothing that is read is trusted:
 //!
 //! - A question and an answer begin with their version. Another version is an error, which the client is told.
-//! - An answer is a sequence of frames: how many rows the view has, the items in the order of the query, and an end that says how many
+//! - An answer is a sequence of frames: how many rows the view has and what the index lacks, the items in the order of the query, and an end that says how many
 //!   items there were. An answer without its end is an error, never a short answer.
 //! - Items are held to the question ([`AnswerReader`]): kinds, ranges, order, vBuckets and number.
 //! - A reader holds what came of one frame, and reserves nothing for what is only announced.
@@ -19,7 +19,7 @@ pub use question::Question;
 pub use remote::Remote;
 
 /// The version of questions and answers.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Something that came from another node is not what it has to be, or something is too long to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

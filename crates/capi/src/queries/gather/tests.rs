@@ -47,6 +47,8 @@ struct Others {
     runtime: Handle,
     answers: BTreeMap<NodeId, Arc<dyn Answers>>,
     down: Mutex<HashSet<NodeId>>,
+    /// The service does not run there yet.
+    starting: Mutex<HashSet<NodeId>>,
     asked: AtomicUsize,
 }
 
@@ -55,6 +57,9 @@ impl Nodes for Others {
         self.asked.fetch_add(1, SeqCst);
         if self.down.lock().unwrap().contains(&node) {
             return Answer::failed(AskError::Unreachable("connection refused".to_owned()));
+        }
+        if self.starting.lock().unwrap().contains(&node) {
+            return Answer::failed(AskError::Refused(NOT_RUNNING.to_owned()));
         }
         Answer::of(&self.runtime, &self.answers[&node], question, ())
     }
@@ -108,6 +113,7 @@ impl World {
             runtime: runtime.handle().clone(),
             answers,
             down: Mutex::default(),
+            starting: Mutex::default(),
             asked: AtomicUsize::new(0),
         };
         Self {
@@ -228,6 +234,22 @@ fn a_node_that_cannot_be_reached_is_told_behind_the_rows_of_the_others() {
             std::thread::yield_now();
         }
         world.others.down.lock().unwrap().clear();
+        told.join().unwrap()
+    });
+    assert_eq!(told, Ok(whole()));
+}
+
+#[test]
+fn a_node_whose_service_has_not_started_yet_is_asked_again() {
+    let world = World::new();
+    world.others.starting.lock().unwrap().insert(NodeId(2));
+    let told = std::thread::scope(|scope| {
+        let world = &world;
+        let told = scope.spawn(move || world.told("reduce=false&stale=false"));
+        while world.others.asked.load(SeqCst) < 4 {
+            std::thread::yield_now();
+        }
+        world.others.starting.lock().unwrap().clear();
         told.join().unwrap()
     });
     assert_eq!(told, Ok(whole()));

@@ -8,8 +8,8 @@ use std::{
 
 use ::watch::alerts::{Firing, NODE_DOWN};
 use admin::{
-    AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, JoinOffer,
-    NodeCall, NodeControl, Obstacle, Probed,
+    AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, Indexing,
+    JoinOffer, NodeCall, NodeControl, Obstacle, Probed,
     documents::{DocumentAnswer, DocumentQuestion},
 };
 use base::NodeId;
@@ -20,6 +20,7 @@ use cluster::{
 };
 use http::{AuditEvent, BoxFuture, Gate};
 use hyper::body::Bytes;
+use service::Progress;
 use tokio::sync::watch;
 
 use super::{Control, documents};
@@ -241,6 +242,7 @@ impl NodeControl for Control {
         let snapshot = self.shared.snapshot();
         let entry = snapshot.buckets.get(name);
         let dcp = entry.map(|entry| dcp_stats::totals(&self.shared, entry)).unwrap_or_default();
+        let views = entry.map(|entry| self.shared.of_services(&entry.uuid)).unwrap_or_default();
         Some(BucketStatsView {
             items: stats.curr_items,
             replica_items: stats.replica.items,
@@ -267,14 +269,24 @@ impl NodeControl for Control {
             links_bytes_sent: dcp.replication.bytes_sent,
             links_inflated_bytes_sent: dcp.replication.inflated_bytes_sent,
             replicas_cut_off: entry.map_or(0, |entry| self.cut_off(entry)),
+            views_disk_used: views.disk_bytes,
+            views_data_used: views.live_bytes,
         })
+    }
+
+    fn indexing(&self, bucket: &str) -> Vec<Indexing> {
+        let snapshot = self.shared.snapshot();
+        let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
+        let told = self.shared.services().iter().flat_map(|service| service.progress(&entry.uuid));
+        let shown = |Progress { design_document, done, total }| Indexing { design_document, done, total };
+        told.map(shown).collect()
     }
 
     fn readings(&self, bucket: &str) -> Vec<Reading> {
         let snapshot = self.shared.snapshot();
         let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
         let dcp = DcpFacts::gather(&self.shared, entry, self.gauges.bucket(bucket).ops_per_sec);
-        let mut readings = statistics::of_bucket(&BucketFacts::gather(entry), &dcp);
+        let mut readings = statistics::of_bucket(&BucketFacts::gather(&self.shared, entry), &dcp);
         readings.extend(statistics::durations(&entry.meter));
         let now = u64::from(self.shared.now().unix_secs());
         readings.extend(self.objectives.readings(&self.metadata.load(), bucket, now));

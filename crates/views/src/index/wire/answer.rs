@@ -35,11 +35,13 @@ pub struct AnswerWriter {
 }
 
 impl AnswerWriter {
-    /// Begins an answer of a view that has so many rows in the vBuckets that were asked for.
-    pub fn begin(total_rows: u64, out: &mut Vec<u8>) -> Self {
+    /// Begins an answer of a view that has so many rows in the vBuckets that were asked for. `lacks` says what the index lacks, for an
+    /// asker who does not read to the end.
+    pub fn begin(total_rows: u64, lacks: Option<&str>, out: &mut Vec<u8>) -> Self {
         frame(HEAD, out, |out| {
             out.push(VERSION);
             put_varint(total_rows, out);
+            out.extend_from_slice(bounded(lacks.unwrap_or_default()).as_bytes());
         });
         Self { items: 0 }
     }
@@ -86,9 +88,14 @@ impl AnswerWriter {
 
     /// Ends the answer by an error.
     pub fn failed(self, reason: &str, out: &mut Vec<u8>) {
-        let end = (0..=REASON_BYTES_MAX).rfind(|at| reason.is_char_boundary(*at)).unwrap_or(0);
-        frame(FAILED, out, |out| out.extend_from_slice(reason.as_bytes().get(..end).unwrap_or_default()));
+        frame(FAILED, out, |out| out.extend_from_slice(bounded(reason).as_bytes()));
     }
+}
+
+/// As much of a reason as is sent.
+fn bounded(reason: &str) -> &str {
+    let end = (0..=REASON_BYTES_MAX).rfind(|at| reason.is_char_boundary(*at)).unwrap_or(0);
+    reason.get(..end).unwrap_or_default()
 }
 
 fn frame(kind: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
@@ -104,8 +111,8 @@ fn frame(kind: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// What an answer says next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// How many rows the view has in the vBuckets that were asked for.
-    TotalRows(u64),
+    /// How many rows the view has in the vBuckets that were asked for, and what the index lacks of them.
+    Head(u64, Option<String>),
     /// An item, and the number of its range.
     Item(usize, Item),
     /// The other node could not go on.
@@ -170,7 +177,7 @@ impl AnswerReader {
     pub fn next_event(&mut self) -> Result<Option<Event>, WireError> {
         let next = self.read();
         match &next {
-            Ok(Some(Event::TotalRows(_))) => self.reading = Reading::Goes,
+            Ok(Some(Event::Head(..))) => self.reading = Reading::Goes,
             Ok(Some(Event::End | Event::Failed(_))) => self.reading = Reading::Ended,
             Err(_) => self.reading = Reading::Broken,
             _ => {}
@@ -200,10 +207,7 @@ impl AnswerReader {
         let frame = self.frames.next_frame().map_err(|_| WireError::Damaged("the length of a frame"))?;
         let Some((kind, fields)) = frame.and_then(<[u8]>::split_first) else { return Ok(None) };
         match (self.reading, *kind) {
-            (_, FAILED) => {
-                let reason = fields.get(..REASON_BYTES_MAX).unwrap_or(fields);
-                Ok(Some(Event::Failed(String::from_utf8_lossy(reason).into_owned())))
-            }
+            (_, FAILED) => Ok(Some(Event::Failed(reason(fields)))),
             (Reading::Begins, HEAD) => head(fields).map(Some),
             (Reading::Goes, END) => {
                 let mut input = Input(fields);
@@ -234,8 +238,13 @@ fn head(fields: &[u8]) -> Result<Event, WireError> {
         return Err(WireError::Version(*version));
     }
     let mut input = Input(rest);
-    let rows = input.varint().filter(|_| input.is_empty());
-    rows.map(Event::TotalRows).ok_or(WireError::Damaged("the beginning of an answer"))
+    let rows = input.varint().ok_or(WireError::Damaged("the beginning of an answer"))?;
+    Ok(Event::Head(rows, (!input.is_empty()).then(|| reason(input.0))))
+}
+
+/// What the other node says of something that went wrong.
+fn reason(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.get(..REASON_BYTES_MAX).unwrap_or(bytes)).into_owned()
 }
 
 fn item(kind: u8, fields: &[u8], reducing: Option<Reducing>) -> Option<(usize, Item)> {

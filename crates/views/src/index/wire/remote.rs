@@ -10,6 +10,8 @@ pub struct Remote {
     within: String,
     reader: AnswerReader,
     total_rows: Option<u64>,
+    /// What the other node's index lacks.
+    lacks: Option<String>,
     /// It was asked for more than had come.
     is_waiting: bool,
     /// What ended the stream.
@@ -24,6 +26,7 @@ impl Remote {
             within: within.into(),
             reader: AnswerReader::new(expected),
             total_rows: None,
+            lacks: None,
             is_waiting: false,
             closed: None,
         }
@@ -55,8 +58,8 @@ impl Remote {
     fn read(&mut self) -> Result<Read, SourceError> {
         loop {
             match self.reader.next_event().map_err(|error| self.failed(error))? {
-                Some(Event::TotalRows(rows)) => {
-                    self.total_rows = Some(rows);
+                Some(Event::Head(rows, lacks)) => {
+                    (self.total_rows, self.lacks) = (Some(rows), lacks);
                     return Ok(Read::TotalRows);
                 }
                 Some(Event::Item(range, item)) => return Ok(Read::Item(range, item)),
@@ -101,5 +104,9 @@ impl Source for Remote {
             self.read()?;
         }
         Ok(self.total_rows)
+    }
+
+    fn lacks(&mut self) -> Option<SourceError> {
+        self.lacks.take().map(|reason| SourceError::new(self.within.clone(), reason))
     }
 }

@@ -116,7 +116,7 @@ const COUNT: Option<Reducing> = Some(Reducing::Native(Native::Count));
 
 fn written(items: &[(usize, Item)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = AnswerWriter::begin(77, &mut out);
+    let mut writer = AnswerWriter::begin(77, None, &mut out);
     items.iter().for_each(|(range, item)| writer.item(*range, item, &mut out).unwrap());
     writer.end(&mut out);
     out
@@ -131,7 +131,7 @@ fn read(expected: Expected, bytes: &[u8], part: usize) -> Result<Vec<(usize, Ite
         while let Some(event) = reader.next_event()? {
             match event {
                 Event::Item(range, item) => items.push((range, item)),
-                Event::TotalRows(rows) => assert_eq!(rows, 77),
+                Event::Head(rows, lacks) => assert_eq!((rows, lacks), (77, None)),
                 Event::End | Event::Failed(_) => {}
             }
         }
@@ -261,7 +261,7 @@ fn what_has_no_room_in_a_frame_is_not_sent() {
         row.value = "x".repeat(FRAME_BYTES_MAX);
     }
     let mut out = Vec::new();
-    let mut writer = AnswerWriter::begin(1, &mut out);
+    let mut writer = AnswerWriter::begin(1, None, &mut out);
     let before = out.clone();
     assert_eq!(writer.item(0, &large, &mut out), Err(WireError::TooLarge));
     assert_eq!(out, before);
@@ -301,7 +301,16 @@ fn a_remote_source_waits_and_names_where_its_errors_are_from() {
     let unreachable = SourceError::new("h:8092", "timeout");
     assert_eq!(ends(&[], Err(unreachable.clone())), Err(unreachable));
     let mut out = Vec::new();
-    let writer = AnswerWriter::begin(77, &mut out);
+    let writer = AnswerWriter::begin(77, Some("three vBuckets"), &mut out);
     writer.failed("no index", &mut out);
     assert_eq!(ends(&out, Ok(())), within("no index"));
+    let mut remote = source();
+    remote.push(&out);
+    assert_eq!(remote.total_rows(), Ok(Some(77)));
+    assert_eq!(
+        remote.lacks(),
+        within("three vBuckets").err(),
+        "an asker that reads no further knows it all the same"
+    );
+    assert_eq!(remote.lacks(), None, "it is told once");
 }

@@ -260,7 +260,7 @@ fn sent(mut answer: Answer, query: &Query, place: ViewPlace, vbs: VbSet) -> Remo
     let asked = Question::decode(&asked.encode()).unwrap();
     let mut remote = Remote::new("there", Expected::of(&asked, definition().reducing(place)));
     let mut out = Vec::new();
-    let mut writer = AnswerWriter::begin(answer.total_rows(), &mut out);
+    let mut writer = AnswerWriter::begin(answer.total_rows(), None, &mut out);
     let mut functions = Reducer::default();
     loop {
         match answer.next(&mut functions) {

@@ -1,0 +1,42 @@
+//! What the node is told of the indexes of its buckets, for statistics and tasks.
+
+use std::sync::{Arc, Weak, atomic::Ordering};
+
+use base::BucketUuid;
+use service::{BucketFigures, Figures, Progress};
+
+use super::{BucketIndexes, Inner};
+use crate::path::DESIGN;
+
+/// Tells of this node's indexes as long as there are any.
+pub(super) struct OfNode(pub(super) Weak<Inner>);
+
+impl OfNode {
+    fn indexes(&self, bucket: &BucketUuid) -> Option<Arc<BucketIndexes>> {
+        self.0.upgrade()?.state.lock().open.get(bucket)?.running.clone()
+    }
+}
+
+impl Figures for OfNode {
+    fn of(&self, bucket: &BucketUuid) -> BucketFigures {
+        let Some(indexes) = self.indexes(bucket) else { return BucketFigures::default() };
+        let disk = indexes.indexer.disk();
+        BucketFigures {
+            queries: indexes.queries.load(Ordering::Relaxed),
+            disk_bytes: disk.all,
+            live_bytes: disk.live,
+        }
+    }
+
+    fn progress(&self, bucket: &BucketUuid) -> Vec<Progress> {
+        let Some(indexes) = self.indexes(bucket) else { return Vec::new() };
+        let fed = indexes.indexer.status().indexes.into_iter().filter(|index| index.is_fed);
+        let of_documents = fed.flat_map(|index| {
+            let (done, total) = (index.done, index.done + index.left);
+            let told =
+                move |name: String| Progress { design_document: format!("{DESIGN}{name}"), done, total };
+            index.names.into_iter().map(told)
+        });
+        of_documents.collect()
+    }
+}
