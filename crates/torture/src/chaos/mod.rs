@@ -16,6 +16,7 @@ mod pinned;
 mod rebalance;
 mod summary;
 pub mod traffic;
+mod views;
 
 use crate::TortureError;
 use crate::checks::Checks;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use summary::Summary;
 use traffic::{Felt, Kind, Traffic};
+use views::Views;
 
 /// After an event has ended: what it left behind would show here.
 const QUIET: Duration = Duration::from_secs(1);
@@ -122,6 +124,7 @@ pub fn run(plan: &Plan, cluster: LocalCluster) -> Result<Outcome, TortureError> 
     for kind in &kinds_of_load {
         traffic.push(Traffic::start(kind, &cluster.seed(), login.clone(), plan.seed)?);
     }
+    let views = Views::start(&cluster, plan.level, plan.seed)?;
     let recorder = match &plan.history {
         Some(path) => Some(Recorder::start(&seeds, &login, plan.level, plan.seed, path)?),
         None => None,
@@ -169,6 +172,7 @@ pub fn run(plan: &Plan, cluster: LocalCluster) -> Result<Outcome, TortureError> 
         );
         chaos.checks.add("histories were recorded", recorded.operations > 0, found);
     }
+    chaos.judge_views(views)?;
     chaos.finish()
 }
 
@@ -490,6 +494,26 @@ impl Chaos {
     }
 
     /// Reads everything back and judges.
+    /// Ends the readers of a view, whose every answer was held against what was acknowledged.
+    fn judge_views(&mut self, views: Views) -> Result<(), TortureError> {
+        let (seen, last) = views.finish()?;
+        let first = seen.wrong.first().map_or("none", String::as_str);
+        let found = format!(
+            "{} answers, {} refused or with errors, {} wrong: {first}",
+            seen.right,
+            seen.refused,
+            seen.wrong.len()
+        );
+        let is_right = seen.wrong.is_empty() && seen.right > 0;
+        self.checks.add("views: every answer has what was acknowledged, and each row once", is_right, found);
+        let found = last.as_ref().err().cloned().unwrap_or_else(|| "it is".to_owned());
+        self.checks.add("views: the answer of a cluster at rest is whole", last.is_ok(), found);
+        self.rows.push(json!({
+            "load": "views", "right": seen.right, "refused": seen.refused, "wrong": seen.wrong,
+        }));
+        Ok(())
+    }
+
     fn finish(mut self) -> Result<Outcome, TortureError> {
         self.say("reading everything back");
         for traffic in std::mem::take(&mut self.traffic) {

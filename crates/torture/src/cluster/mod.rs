@@ -30,6 +30,7 @@ const FED: Duration = Duration::from_secs(60);
 const NOT_NOW: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(200);
 const MGMT: u16 = 8091;
+const VIEWS: u16 = 8092;
 const KV: u16 = 11210;
 
 /// What a cluster is made of.
@@ -206,6 +207,12 @@ impl LocalCluster {
     #[must_use]
     pub fn rest_of(&self, node: usize) -> Rest {
         Rest::new(self.hostname(node), Some((USER, PASSWORD)))
+    }
+
+    /// A node's port of views.
+    #[must_use]
+    pub fn views_of(&self, node: usize) -> Rest {
+        Rest::new(format!("{}:{VIEWS}", self.addresses[node]), Some((USER, PASSWORD)))
     }
 
     /// A client of any node that answers.

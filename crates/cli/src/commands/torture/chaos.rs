@@ -37,7 +37,8 @@ A line per event tells what users felt: failed operations, from the first to the
 A table at the end has the worst of each kind. It fails, with exit code 1, unless the cluster comes to rest after each event; \
 nobody is failed over but who was hurt; in planned events (graceful-failover and the rebalances nobody is killed in) no answer \
 is seen but success, expected misses and \"not my vBucket\", and no operation takes longer than 2.5 s, the default of SDKs; in the end every durable write that was acknowledged is there, and every plain one that had reached the \
-replicas before a node was hurt, or was acknowledged while all were treated gracefully. What comes too late is not held \
+replicas before a node was hurt, or was acknowledged while all were treated gracefully; each answer of a view at stale=false \
+has what was acknowledged before it was asked for, and each row once, or says that it lacks something. What comes too late is not held \
 against the cluster if the machine itself stood still, which is measured and said. \
 --history writes down what further clients asked and were told, for a checker of linearisability."
 )]
