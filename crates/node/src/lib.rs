@@ -8,7 +8,7 @@
 //! may serve at all ([`cluster::Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
 //! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Steward`] has the agent and the lease do what
 //! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers. [`Proposals`] are what the
-//! node wants its cluster to agree on, and [`Reforming`] is how a failover goes on where the cluster cannot agree any more. A
+//! node wants its cluster to agree on, and [`AtAnyPrice`] is how a failover goes on where the cluster cannot agree any more ([`Reforming`]). A
 //! [`Verdict`] is what nodes say to one that is none of theirs. A [`LogWriter`] says what of the metadata's log is written when.
 //!
 //! Invariants:
@@ -22,6 +22,7 @@
 //! costs nothing: a vBucket is only looked at while its plan changes or has not been carried out yet.
 
 mod agent;
+mod at_any_price;
 mod confirmations;
 mod copies;
 mod duty;
@@ -37,6 +38,7 @@ mod steward;
 mod verdict;
 
 pub use agent::{Agent, Buckets, Step, Wish};
+pub use at_any_price::{Act, AtAnyPrice, Known};
 pub use confirmations::{Confirmations, Settled};
 pub use copies::{Copies, Copy};
 pub use duty::{Duty, duty, first_role};

@@ -1,18 +1,22 @@
-//! Failing over so many nodes that the others cannot agree on it: carries out what [`node::Reforming`] decides. The survivors are asked
+//! Failing over so many nodes that the others cannot agree on it: carries out what [`node::AtAnyPrice`] decides. The survivors are asked
 //! one after the other, and one of them, which may be this node, is told to form the group anew.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use base::NodeId;
 use cluster::{
     Applied as CommandApplied, ClusterError, Command, FailOver,
     consensus::{Epoch, Position},
 };
-use node::{Reforming, Survivor};
+use http::BoxFuture;
+use node::{Act, AtAnyPrice, Known, Survivor};
 use serde::{Deserialize, Serialize};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::{Control, LOOK_AGAIN, PATIENCE, stopping};
+use super::{Control, LOOK_AGAIN, stopping};
 use crate::runtime::{agreement::Reform, identity::random_number};
 
 /// Where survivors are asked for their [`Standing`], and where one is told to begin.
@@ -40,20 +44,36 @@ impl Control {
     ) -> Result<CommandApplied, ClusterError> {
         let began = Instant::now();
         let now = move || began.elapsed().as_millis() as u64;
-        let mut reforming = Reforming::new(fail_over.nodes.clone(), now());
+        let mut price = AtAnyPrice::new(fail_over.nodes.clone(), now());
         let command = Command::FailOver(fail_over);
-        tokio::select! {
-            agreed = self.propose(command.clone()) => return agreed,
-            () = self.nobody_leads(&mut reforming, now) => {}
-        }
-        let (founder, epoch) = self.find_founder(&reforming).await?;
-        let (id, mut ended) = self.proposals.begin();
-        self.have_reformed(founder, Reform { epoch, id, command }).await?;
-        match timeout(PATIENCE, &mut ended).await {
-            Ok(outcome) => outcome.unwrap_or_else(|_| Err(stopping())),
-            Err(_) => {
-                let text = "the survivors have formed their group anew, which this node has not joined yet";
-                Err(ClusterError::Failed(text.into()))
+        // What is waited for: the end of the proposal, or of what the node was told that forms the group anew.
+        let mut ends: Option<BoxFuture<'_, Result<CommandApplied, ClusterError>>> =
+            Some(Box::pin(self.propose(command.clone())));
+        loop {
+            let (voters, metadata) = (self.agreement.voters(), self.metadata.load_full());
+            let standing = self.standing().await?;
+            let known = Known { me: self.this_id(), standing, voters: &voters, metadata: &metadata };
+            let lot = random_number().map_err(failed)?;
+            match price.next(known, lot, now())? {
+                Act::Rest(millis) => {
+                    let pause = sleep(Duration::from_millis(millis).min(LOOK_AGAIN));
+                    match &mut ends {
+                        Some(ends) => tokio::select! {
+                            ended = ends => return ended,
+                            () = pause => {}
+                        },
+                        None => pause.await,
+                    }
+                }
+                Act::Ask(node, host) => {
+                    ends = None;
+                    price.answered(self.ask_survivor(node, &host).await?)?;
+                }
+                Act::Found(founder, epoch) => {
+                    let (id, ended) = self.proposals.begin();
+                    ends = Some(Box::pin(async move { ended.await.unwrap_or_else(|_| Err(stopping())) }));
+                    self.have_reformed(founder, Reform { epoch, id, command: command.clone() }).await?;
+                }
             }
         }
     }
@@ -76,32 +96,18 @@ impl Control {
         });
     }
 
-    /// Resolves once nobody has led for so long that nobody will.
-    async fn nobody_leads(&self, reforming: &mut Reforming, now: impl Fn() -> u64) {
-        while reforming.rests_for(self.leader(), now()) > 0 {
-            sleep(LOOK_AGAIN).await;
-        }
-    }
-
     async fn standing(&self) -> Result<Survivor, ClusterError> {
         let position = self.agreement.position().await.ok_or_else(stopping)?;
         Ok(Survivor { epoch: self.agreement.epoch(), position, leader: self.leader() })
     }
 
-    /// The node, of all that are not lost, whose log goes furthest, and the life that its group is to begin.
-    async fn find_founder(&self, reforming: &Reforming) -> Result<(NodeId, Epoch), ClusterError> {
-        let metadata = self.metadata.load_full();
-        let this = (self.this_id(), self.standing().await?);
-        let mut survey = reforming.ask(this, &self.agreement.voters(), &metadata)?;
-        while let Some((node, host)) = survey.next() {
-            let answer = self.peers().post(node, STANDING, Vec::new()).await;
-            if let Err(error) = &answer {
-                tracing::warn!(host, %error, "a node that is to stay does not answer");
-            }
-            survey.answered(answer.ok().map(|answer| read_standing(node, &answer)).transpose()?)?;
+    /// How a survivor stands; nothing where it does not answer.
+    async fn ask_survivor(&self, node: NodeId, host: &str) -> Result<Option<Survivor>, ClusterError> {
+        let answer = self.peers().post(node, STANDING, Vec::new()).await;
+        if let Err(error) = &answer {
+            tracing::warn!(host, %error, "a node that is to stay does not answer");
         }
-        let lot = random_number().map_err(failed)?;
-        Ok(survey.founder(lot))
+        answer.ok().map(|answer| read_standing(node, &answer)).transpose()
     }
 
     /// Has a node form the group anew.
