@@ -36,6 +36,10 @@ pub(crate) struct Faults {
     pub(crate) lost_disks: bool,
     /// A disk fails, of data or of metadata, until somebody does something about it.
     pub(crate) bad_disk: u32,
+    /// Bits of what lies on a disk with data are not what was written, until somebody does something about it.
+    pub(crate) rot: u32,
+    /// All disks of a node are gone, and the node with them.
+    pub(crate) wipe: u32,
     /// Some cannot hear others for a while.
     pub(crate) cut: u32,
     /// A process does nothing for a while, for so many milliseconds at most.
@@ -82,6 +86,8 @@ impl Faults {
         version: NEVER,
         lost_disks: false,
         bad_disk: NEVER,
+        rot: NEVER,
+        wipe: NEVER,
         cut: NEVER,
         pause: NEVER,
         pause_max: 6_000,
@@ -129,7 +135,7 @@ impl Faults {
     /// Any number of nodes at any time.
     pub(crate) const BLACKOUTS: Self =
         Self { crash: 400, lost_disks: false, cut: 800, losses: Losses::AnyTime, ..Self::CRASHES };
-    /// A node loses what it has not synced while others are away. Nobody is replaced, nobody moves.
+    /// A node loses what it has not synced, of which a slow disk leaves much, while others are away. Nobody is replaced, nobody moves.
     pub(crate) const BESIDE: Self = Self {
         losses: Losses::OneBesideAway,
         loss: 1,
@@ -139,6 +145,7 @@ impl Faults {
         cut: 300,
         pause: 150,
         pause_max: 8_000,
+        slow_disk: 200,
         replicas: NEVER,
         ..Self::CALM
     };
@@ -151,6 +158,7 @@ impl Faults {
         pause: 600,
         failover: 1_500,
         auto_failover_secs: Some(3),
+        timeouts: 2_000,
         rebalance: 600,
         replicas: 800,
         ..Self::CALM
@@ -184,7 +192,7 @@ impl Faults {
     /// Nodes come and go while clients write.
     pub(crate) const REBALANCES: Self =
         Self { rebalance: 300, bucket: 1_500, replicas: 600, broken_link: 500, cut: 1_500, ..Self::DELAYS };
-    /// Nodes of older versions are replaced by newer ones; others crash, one after the other, come and go.
+    /// Nodes of older versions are replaced by newer ones; others crash, one after the other, are failed over, come and go.
     pub(crate) const VERSIONS: Self = Self {
         losses: Losses::OneAtATime,
         loss: 2,
@@ -194,6 +202,23 @@ impl Faults {
         version: 200,
         cut: 1_000,
         pause: 1_000,
+        failover: 2_000,
+        auto_failover_secs: Some(3),
+        timeouts: 2_000,
+        rebalance: 400,
+        ..Self::CALM
+    };
+    /// Disks rot, or are gone with their node; nodes crash one after the other, are failed over, come and go.
+    pub(crate) const DISKS: Self = Self {
+        losses: Losses::OneAtATime,
+        loss: 1,
+        delay_max: 10,
+        broken_link: 1_000,
+        crash: 800,
+        rot: 250,
+        wipe: 800,
+        failover: 3_000,
+        auto_failover_secs: Some(3),
         rebalance: 400,
         ..Self::CALM
     };
@@ -228,6 +253,8 @@ impl Faults {
             self.crash,
             self.version,
             self.bad_disk,
+            self.rot,
+            self.wipe,
             self.cut,
             self.pause,
             self.stall,

@@ -109,6 +109,11 @@ pub(crate) const FOUND: &[Found] = &[
         what: "a node of an older version that was being removed called its metadata those of a newer version",
     },
     Found {
+        kind: &kinds::DISKS,
+        seed: 13,
+        what: "a scan that came across damage said so, which was taken for a fault (of the simulation)",
+    },
+    Found {
         kind: &kinds::WIDE,
         seed: 5_000_038,
         what: "a pager came across what had expired while copies were compared (of the simulation)",

@@ -78,6 +78,13 @@ pub(crate) const MOVES: Kind = Kind {
     millis: 20_000,
 };
 
+pub(crate) const DISKS: Kind = Kind {
+    name: "disks_that_rot_or_are_gone_cost_nothing_that_a_majority_has",
+    setting: Setting::FETCHING,
+    faults: Faults::DISKS,
+    millis: 20_000,
+};
+
 pub(crate) const ALL: Kind =
     Kind { name: "everything_at_once", setting: Setting::PLAIN, faults: Faults::ALL, millis: 20_000 };
 

@@ -1,9 +1,11 @@
 //! A node's machine: what is left of the node when its process ends, and its clock.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use base::{BucketUuid, NodeId, Now};
 use cluster::consensus::{Batch, LogError, LogStore as _, Member, MemoryLog};
+use fastrand::Rng;
+use storage::Fs as _;
 
 use crate::{
     process::Process,
@@ -79,6 +81,8 @@ pub(crate) struct Shelf {
     pub(crate) is_full: bool,
     /// Syncs of the data fail, and what they did not write is taken for written.
     pub(crate) syncs_fail: bool,
+    /// Bits of the data are not what was written.
+    pub(crate) is_rotten: bool,
     /// Writes of the metadata fail.
     pub(crate) log_fails: bool,
     /// Of a new bucket, at most.
@@ -93,8 +97,19 @@ pub(crate) struct Shelf {
 impl Shelf {
     pub(crate) fn new(shards: usize, (quota_bytes, purge_secs): (u64, u32), seed: u64) -> Self {
         let (log, buckets) = (MemoryLog::default(), BTreeMap::new());
-        let (is_full, syncs_fail, log_fails) = (false, false, false);
-        Self { log, buckets, is_full, syncs_fail, log_fails, shards, quota_bytes, purge_secs, seed }
+        let (is_full, syncs_fail, is_rotten, log_fails) = (false, false, false, false);
+        Self {
+            log,
+            buckets,
+            is_full,
+            syncs_fail,
+            is_rotten,
+            log_fails,
+            shards,
+            quota_bytes,
+            purge_secs,
+            seed,
+        }
     }
 
     /// The disks of a bucket, which are new if it is.
@@ -117,6 +132,34 @@ impl Shelf {
         self.buckets.values().flatten().for_each(|disk| disk.fs.lose_syncs(fail));
     }
 
+    /// Whether what is done with the data may fail, or find something else than was written.
+    pub(crate) fn is_bad(&self) -> bool {
+        self.syncs_fail || self.is_rotten
+    }
+
+    /// Another disk is in the place of that with the data.
+    pub(crate) fn lose_data(&mut self) {
+        self.buckets.clear();
+        self.is_rotten = false;
+        self.seed = self.seed.wrapping_add(1);
+    }
+
+    /// Flips so many bits of files with data, wherever; whether there were any.
+    pub(crate) fn rot(&mut self, bits: usize, rng: &mut Rng) -> bool {
+        let disks: Vec<_> = self.buckets.values().flatten().collect();
+        let Some(disk) = rng.choice(disks) else { return false };
+        let dir = Path::new(DIR);
+        let names = disk.fs.list(dir).unwrap_or_default();
+        for _ in 0..bits {
+            let Some(path) = rng.choice(&names).map(|name| dir.join(name)) else { return false };
+            let bytes = disk.fs.contents(&path).map_or(0, |bytes| bytes.len() as u64);
+            if bytes > 0 {
+                self.is_rotten |= disk.fs.flip_bit(&path, rng.u64(0..bytes), rng.u8(..));
+            }
+        }
+        self.is_rotten
+    }
+
     /// Writes metadata. Of a write that fails nobody knows whether it is on the disk: it is if `reaches`.
     pub(crate) fn write_log(&mut self, batches: &[Batch], reaches: bool) -> Result<(), LogError> {
         if !self.log_fails || reaches {
@@ -135,6 +178,9 @@ impl Shelf {
     }
 }
 
+/// Where a shard's files are on its disk.
+const DIR: &str = "/shard";
+
 /// See the module.
 pub(crate) struct Machine {
     pub(crate) member: Member,
@@ -151,6 +197,8 @@ pub(crate) struct Machine {
     pub(crate) log_hangs_until: u64,
     /// When somebody starts the process.
     pub(crate) starts_at: u64,
+    /// Its disks are gone, all of them: it will never be that node again.
+    pub(crate) is_wiped: bool,
 }
 
 impl Machine {
@@ -167,6 +215,7 @@ impl Machine {
             slow_until: 0,
             log_hangs_until: 0,
             starts_at: 0,
+            is_wiped: false,
         }
     }
 
@@ -191,7 +240,7 @@ impl Machine {
     pub(crate) fn stop(&mut self, end: End, written: usize, at: u64) {
         let Some(process) = self.process.take() else { return };
         let now = self.clock.now(at);
-        let unwritten = process.end(end == End::Clean, self.shelf.is_full || self.shelf.syncs_fail, now);
+        let unwritten = process.end(end == End::Clean, self.shelf.is_full || self.shelf.is_bad(), now);
         let written = if end == End::Clean && !self.shelf.log_fails {
             unwritten.len()
         } else {
@@ -208,8 +257,7 @@ impl Machine {
             }
         }
         if end == End::DiskLost {
-            self.shelf.buckets.clear();
-            self.shelf.seed = self.shelf.seed.wrapping_add(1);
+            self.shelf.lose_data();
         }
     }
 }

@@ -147,6 +147,11 @@ fn what_is_planned_leaves_nobody_in_doubt() {
 }
 
 #[test]
+fn disks_that_rot_or_are_gone_cost_nothing_that_a_majority_has() {
+    endure_all(&kinds::DISKS);
+}
+
+#[test]
 fn everything_at_once() {
     endure_all(&kinds::ALL);
 }

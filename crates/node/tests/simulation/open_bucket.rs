@@ -62,7 +62,7 @@ impl Document {
 pub(crate) struct Disks {
     pub(crate) work: bool,
     pub(crate) are_full: bool,
-    /// Syncs fail.
+    /// Syncs fail, or what is read is not what was written.
     pub(crate) are_failing: bool,
 }
 

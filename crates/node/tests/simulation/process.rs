@@ -434,7 +434,7 @@ impl Process {
             let seed = self.boot ^ self.buckets.len() as u64;
             match OpenBucket::open((name.as_str(), info), &metadata, shelf, seed, now) {
                 Ok(open) => drop(self.buckets.insert(info.uuid.clone(), open)),
-                Err(error) => assert!(shelf.is_full || shelf.syncs_fail, "{name}: {error}"),
+                Err(error) => assert!(shelf.is_full || shelf.is_bad(), "{name}: {error}"),
             }
         }
     }
@@ -626,8 +626,7 @@ impl Process {
     /// What the threads of buckets do, and the requests that can go on.
     fn work(&mut self, shelf: &Shelf, outside: &mut Outside<'_>) -> Vec<Waiter> {
         let mut woken = Vec::new();
-        let disks =
-            Disks { work: outside.disk_works, are_full: shelf.is_full, are_failing: shelf.syncs_fail };
+        let disks = Disks { work: outside.disk_works, are_full: shelf.is_full, are_failing: shelf.is_bad() };
         for bucket in self.buckets.values_mut() {
             woken.extend(bucket.work(outside.rng, disks, outside.now));
         }

@@ -73,6 +73,16 @@ impl Setting {
         purge_secs: 2,
         ..Self::PLAIN
     };
+    /// Some documents more than memory holds.
+    pub(crate) const FETCHING: Self = Self {
+        buckets: &[(Couchbase, FullEviction), (Couchbase, ValueOnly)],
+        quota_bytes: 2 << 20,
+        clients: 24,
+        keys: 80,
+        lengths: (6, 5_000),
+        removals: true,
+        ..Self::PLAIN
+    };
     /// More documents than memory holds.
     pub(crate) const NARROW: Self = Self {
         buckets: &[(Couchbase, ValueOnly), (Couchbase, FullEviction)],

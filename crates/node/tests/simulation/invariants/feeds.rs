@@ -82,8 +82,15 @@ fn branch_of(log: &Log, seqno: Seqno) -> Option<VbUuid> {
 }
 
 impl Feeds {
+    #[allow(
+        clippy::map_entry,
+        reason = "most are known, and an entry would want a copy of the name each time"
+    )]
     fn of(&mut self, vb: &(BucketUuid, VbId)) -> &mut Known {
-        self.known.entry(vb.clone()).or_default()
+        if !self.known.contains_key(vb) {
+            self.known.insert(vb.clone(), Known::default());
+        }
+        self.known.get_mut(vb).expect("it is there by now")
     }
 
     /// Somebody whose history has these branches has seen a version, as the newest one up to `at` at least.
@@ -99,7 +106,14 @@ impl Feeds {
         let known = self.of(vb);
         let other = known.places.entry(place).or_insert_with(|| key.to_vec());
         assert_eq!(*other, key, "two keys at {place:?} of {vb:?}");
-        let versions = known.keys.entry(key.to_vec()).or_default();
+        #[allow(
+            clippy::map_entry,
+            reason = "most are known, and an entry would want a copy of the key each time"
+        )]
+        if !known.keys.contains_key(key) {
+            known.keys.insert(key.to_vec(), BTreeMap::new());
+        }
+        let versions = known.keys.get_mut(key).expect("it is there by now");
         let seen = versions.entry(place).or_insert(Seen { version, newest_at: place });
         let before = &mut seen.version;
         assert!(before.is_like(&version), "{key:?} at {place:?} of {vb:?} is {before:?}, and {version:?}");

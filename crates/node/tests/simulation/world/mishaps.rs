@@ -28,6 +28,8 @@ pub(super) enum Mend {
     FullDisk(NodeId),
     /// Somebody ends a node whose disk fails, and gives it another disk with what could be read.
     BadDisk(NodeId),
+    /// Somebody gives a node whose disk rots another one, with nothing on it.
+    RottenDisk(NodeId),
     /// Somebody changes after how long nodes are failed over.
     ChangeTimeout,
     /// The node that has formed the group anew is lost as well.
@@ -54,6 +56,12 @@ impl World {
         }
         if self.happens(faults.bad_disk) && self.may_lose_something() {
             self.fail_disk();
+        }
+        if self.happens(faults.rot) && self.may_lose_something() {
+            self.rot();
+        }
+        if self.happens(faults.wipe) && self.may_lose_something() {
+            self.wipe();
         }
         if self.happens(faults.cut) && self.may_be_away() {
             self.cut();
@@ -98,8 +106,8 @@ impl World {
     }
 
     pub(super) fn any_node(&mut self) -> Option<NodeId> {
-        let ids = self.ids();
-        self.rng.choice(ids)
+        let there = self.machines.values().filter(|machine| !machine.is_wiped).map(Machine::id);
+        self.rng.choice(there.collect::<Vec<_>>())
     }
 
     /// Whether there may be another loss. Where a node may lose memory, whatever else may have it replaced, or others go on
@@ -315,6 +323,7 @@ impl World {
                     self.mends.push((until, Mend::Cuts(cuts)));
                 }
                 Mend::BadDisk(id) => self.mend_disk(id),
+                Mend::RottenDisk(id) => self.replace_rotten_disk(id),
                 Mend::ChangeTimeout => self.change_timeout(),
                 Mend::LoseFounder(id) => self.lose_founder(id),
                 Mend::SlowLink(a, b) => self.network.slow_down((a, b), 0),
@@ -353,6 +362,7 @@ impl World {
             if shelf.syncs_fail || shelf.log_fails {
                 self.mend_disk(id);
             }
+            self.replace_rotten_disk(id);
             let now = self.journal.now;
             let machine = self.machine(id);
             machine.clock.wake(now);
@@ -363,7 +373,7 @@ impl World {
                 process.stalled_until = [0; PARTS];
             }
             machine.shelf.set_full(false);
-            if machine.process.is_none() {
+            if machine.process.is_none() && !machine.is_wiped {
                 machine.starts_at = now;
             }
             if was_paused {

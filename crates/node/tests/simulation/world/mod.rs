@@ -3,6 +3,7 @@
 //! Here is how the world goes from one moment to the next; [`mishaps`] is what goes wrong in it, [`operator`] what people ask
 //! of the cluster, and [`verdict`] how it is judged.
 
+mod disks;
 mod feeds;
 mod lost_majority;
 mod marks;
@@ -87,6 +88,8 @@ struct Tally {
     pauses: u64,
     suspends: u64,
     bad_disks: u64,
+    rotten_disks: u64,
+    wiped: u64,
     leaps: u64,
     stalls: u64,
     hung_logs: u64,
@@ -304,8 +307,12 @@ impl World {
             }
         }
         for id in self.ids() {
-            let leaving = self.machines[&id].process.as_ref().map(|process| process.leaving);
-            match leaving.unwrap_or_default() {
+            let machine = &self.machines[&id];
+            let leaving = match machine.is_wiped && newest.node_by_id(id).is_none() {
+                true => Leaving::Left,
+                false => machine.process.as_ref().map(|process| process.leaving).unwrap_or_default(),
+            };
+            match leaving {
                 Leaving::No => {}
                 Leaving::Kept => {
                     assert!(

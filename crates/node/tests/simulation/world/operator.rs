@@ -53,6 +53,7 @@ impl World {
             self.fail_over(&newest);
         }
         self.fail_over_the_lost(&newest);
+        self.part_with_the_wiped(&newest);
         if self.happens(faults.timeouts) {
             self.change_timeout();
         }
@@ -249,7 +250,9 @@ impl World {
     /// said: a rebalance that starts before it is agreed on takes them out instead.
     fn recover_the_failed(&mut self, newest: &Metadata) -> bool {
         let failed = |node: &&NodeInfo| node.membership == Membership::InactiveFailed;
+        let is_there = |node: &&NodeInfo| self.machines.get(&node.id).is_none_or(|machine| !machine.is_wiped);
         let unsaid = newest.nodes.iter().filter(failed).filter(|node| node.recovery.is_none());
+        let unsaid = unsaid.filter(is_there);
         let unsaid: Vec<NodeId> = unsaid.map(|node| node.id).collect();
         for &node in &unsaid {
             let recovery = Some(if self.rng.bool() { Recovery::Delta } else { Recovery::Full });
@@ -258,7 +261,7 @@ impl World {
         !unsaid.is_empty()
     }
 
-    fn start_rebalance(&mut self, newest: &Metadata, eject: &[NodeId]) -> String {
+    pub(super) fn start_rebalance(&mut self, newest: &Metadata, eject: &[NodeId]) -> String {
         let id = self.name_rebalance();
         let keep = newest.nodes.iter().map(|node| node.id).filter(|id| !eject.contains(id)).collect();
         let start = StartRebalance { id: id.clone(), keep, eject: eject.to_vec(), now_ms: self.journal.now };
@@ -305,7 +308,7 @@ impl World {
     }
 
     /// Asks some node to have the cluster agree on something, and not one that would refuse.
-    fn propose(&mut self, command: Command) {
+    pub(super) fn propose(&mut self, command: Command) {
         let (at, newest) = (self.journal.now, Arc::clone(self.newest()));
         let running = self.machines.values().filter(|machine| machine.process.is_some());
         let running = running.map(Machine::id).filter(|id| newest.may_propose(*id, &command).is_ok());

@@ -69,7 +69,8 @@ impl World {
                 self.scans.scanners.push(scanner);
                 continue;
             }
-            match scanner.step(&mut self.scans.rng, at) {
+            let may_fail = self.machines[&scanner.node].shelf.is_bad();
+            match scanner.step(&mut self.scans.rng, at, may_fail) {
                 Progress::GoesOn => self.scans.scanners.push(scanner),
                 Progress::Left => self.scans.left += 1,
                 Progress::Complete(found) => self.note_scanned(&scanner, &found),

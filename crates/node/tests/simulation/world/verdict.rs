@@ -19,7 +19,7 @@ use crate::{
 type Standing = (u64, Seqno, Seqno);
 
 /// How long a healed cluster may take to be as it shall be.
-const HEALING_MILLIS: u64 = 120_000;
+pub(super) const HEALING_MILLIS: u64 = 120_000;
 /// What is quiet to the eye may have something to write yet.
 const QUIET_MILLIS: u64 = 3_000;
 /// Between two looks whether everything that was lost is there again.
@@ -42,6 +42,7 @@ impl World {
     /// promised.
     pub(crate) fn heal_and_check(&mut self) {
         self.mend_everything();
+        self.part_with_all_wiped();
         self.until("quiet", Self::is_settled);
         self.bring_versions_up_to_date();
         self.bring_everybody_in();
