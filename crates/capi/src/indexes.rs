@@ -7,6 +7,8 @@
 //! - A bucket without views costs neither threads nor files: its indexer runs while the bucket is open and a design document defines
 //!   views.
 //! - An indexer hears of copies in the order of the node's events. One that starts later is first told what the copies are by then.
+//! - Copies that follow another node's are indexed where they are to take over, or may have to (`cluster::indexed`). The metadata say
+//!   which, and go on to say so until the copy serves: an index of it is not forgotten in between.
 //! - Files of a bucket's indexes are removed once nobody can write them, and only by metadata that are no older than this node's start.
 //! - The thread that tells the node's events waits for neither a disk nor the end of an indexer.
 
@@ -27,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{BucketUuid, VbId};
+use base::{BucketUuid, NodeId, VbId};
 use cluster::{BucketInfo, DesignDocuments, Metadata};
 use engine::Bucket;
 use indexer::{Change, Indexer, Places, pause::Pause};
@@ -102,29 +104,64 @@ struct Open {
     pause: Pause,
 }
 
-/// What was heard of the copies of a bucket.
+/// What was heard of the copies of a bucket, and which of those that follow another node's are indexed.
 #[derive(Debug, Default)]
-struct Copies(BTreeMap<VbId, bool>);
+struct Copies {
+    heard: BTreeMap<VbId, Heard>,
+    followers: BTreeSet<VbId>,
+}
+
+/// What a copy is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Heard {
+    #[default]
+    Gone,
+    Follows,
+    Serves,
+}
 
 impl Copies {
     /// What an indexer is to be told of an event, if anything.
     fn hear(&mut self, vb: VbId, change: service::Change) -> Option<Change> {
-        let is_served = self.0.get(&vb).copied().unwrap_or_default();
-        let told = match change {
-            service::Change::Active => Change::Served,
+        let before = self.heard.get(&vb).copied().unwrap_or_default();
+        let heard = match change {
+            service::Change::Active => Heard::Serves,
             // Its feed goes on to the end.
-            service::Change::Sealed if is_served => return None,
-            service::Change::Sealed => Change::Served,
+            service::Change::Sealed if before == Heard::Serves => return None,
+            service::Change::Sealed => Heard::Serves,
             service::Change::Reset => return Some(Change::Reset),
-            service::Change::Replica | service::Change::Gone => Change::Gone,
+            service::Change::Replica => Heard::Follows,
+            service::Change::Gone => Heard::Gone,
         };
-        self.0.insert(vb, told == Change::Served);
-        Some(told)
+        self.heard.insert(vb, heard);
+        let told = self.told(vb, heard);
+        // It follows in another term: its feed goes on.
+        let says_nothing = told == Change::Following && before == heard;
+        (!says_nothing).then_some(told)
+    }
+
+    fn told(&self, vb: VbId, heard: Heard) -> Change {
+        match heard {
+            Heard::Serves => Change::Served,
+            Heard::Follows if self.followers.contains(&vb) => Change::Following,
+            Heard::Follows | Heard::Gone => Change::Gone,
+        }
+    }
+
+    /// These copies are indexed while they follow another node's. What an indexer is to be told of that.
+    fn index_followers(&mut self, followers: BTreeSet<VbId>) -> Vec<(VbId, Change)> {
+        let before = std::mem::replace(&mut self.followers, followers);
+        let changed = before.symmetric_difference(&self.followers);
+        let heard = changed.filter_map(|vb| Some((*vb, *self.heard.get(vb)?)));
+        heard
+            .filter(|(_, heard)| *heard == Heard::Follows)
+            .map(|(vb, heard)| (vb, self.told(vb, heard)))
+            .collect()
     }
 
     /// The same for an indexer that has heard of nothing.
     fn all(&self) -> impl Iterator<Item = (VbId, Change)> {
-        self.0.iter().map(|(vb, is_served)| (*vb, if *is_served { Change::Served } else { Change::Gone }))
+        self.heard.iter().map(|(vb, heard)| (*vb, self.told(*vb, *heard)))
     }
 }
 
@@ -266,11 +303,28 @@ impl Inner {
             self.memory.set_limit(setup::memory_max(&metadata));
             (self.context.holds)(self.memory.used());
             self.reap();
+            let this = metadata.node(&self.context.gate.this_node_uuid()).map(|node| node.id);
             for (uuid, info) in metadata.buckets.values().map(|info| (&info.uuid, info)) {
+                self.index_followers(uuid, info, this);
                 self.follow(uuid, info);
             }
             self.sweep(&metadata, &mut sweeper);
             self.followed.send_replace(metadata.rev);
+        }
+    }
+
+    /// Has the copies indexed that are to be while they follow another node's.
+    fn index_followers(&self, uuid: &BucketUuid, info: &BucketInfo, this: Option<NodeId>) {
+        if info.design_documents.iter().next().is_none() {
+            return;
+        }
+        let followers = this.map(|this| info.indexed_followers(this).collect()).unwrap_or_default();
+        // An indexer that starts meanwhile is told under this lock as well.
+        let mut state = self.state.lock();
+        let Some(open) = state.open.get_mut(uuid) else { return };
+        let told = open.copies.index_followers(followers);
+        if let Some(running) = &open.running {
+            told.into_iter().for_each(|(vb, change)| running.indexer.hear(vb, change));
         }
     }
 

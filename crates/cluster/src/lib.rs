@@ -22,6 +22,7 @@ pub mod encryption;
 mod error;
 #[cfg(test)]
 mod fuzz;
+mod indexed;
 pub mod invariants;
 mod lease;
 pub mod level;

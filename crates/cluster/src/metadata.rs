@@ -244,7 +244,7 @@ pub struct BucketInfo {
     pub ram_quota_mb: u64,
     /// Copies beside the active one.
     pub replicas: u8,
-    /// Whether views index replicas; recorded only.
+    /// Whether views index replicas as well.
     pub replica_index: bool,
     /// Whether `doFlush` is allowed.
     pub flush_enabled: bool,

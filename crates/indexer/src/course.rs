@@ -8,6 +8,9 @@
 //! It is written down with the branch whether an index stopped inside a snapshot. The snapshot's end is not. Where the branch
 //! is still the vBucket's newest one, the index is fed on, by a snapshot that reaches as far as the vBucket. Where the branch
 //! ended, the end may lie within that snapshot, so the vBucket is fed from the beginning.
+//!
+//! Outside of a snapshot an index is told the branch that everything up to its seqno lies on. A copy that follows another node's may
+//! know of branches that began further on. It may take over before it comes there, and these branches are none of its own then.
 
 use base::{Seqno, VbId, VbUuid};
 use views::index::Index;
@@ -78,11 +81,20 @@ impl Position {
         (next != self).then_some(next)
     }
 
-    /// What an index is told to be the branch of what is applied.
+    /// What an index is told to be the branch of what is applied, by the failover log of the feed, newest branch first.
     #[must_use]
-    pub fn branch(&self, branch: VbUuid) -> VbUuid {
-        if self.is_inside() { VbUuid(branch.get() | INSIDE) } else { branch }
+    pub fn branch(&self, log: &[(VbUuid, Seqno)]) -> VbUuid {
+        if self.is_inside() {
+            return VbUuid(newest(log).get() | INSIDE);
+        }
+        let holds = log.iter().find(|(_, begin)| *begin < self.seqno).or(log.last());
+        holds.map_or(VbUuid(0), |(branch, _)| *branch)
     }
+}
+
+/// The newest branch of a failover log.
+pub fn newest(log: &[(VbUuid, Seqno)]) -> VbUuid {
+    log.first().map_or(VbUuid(0), |(branch, _)| *branch)
 }
 
 /// Where an index goes on in a vBucket with this failover log, newest branch first, that may have forgotten deletions up to
@@ -156,6 +168,15 @@ mod tests {
         assert_eq!(position(14, 14).after(reached(9, false)), None);
     }
 
+    #[test]
+    fn an_index_is_on_the_branch_that_everything_it_has_lies_on() {
+        let log = [(VbUuid(3), Seqno(30)), (VbUuid(2), Seqno(10)), (VbUuid(1), Seqno(0))];
+        let whole = [5, 10, 11, 30, 31].map(|seqno| position(seqno, seqno).branch(&log));
+        assert_eq!(whole, [1, 1, 2, 2, 3].map(VbUuid));
+        assert_eq!(position(5, 4).branch(&log), VbUuid(3 | INSIDE), "that one is read");
+        assert_eq!(position(5, 5).branch(&[]), VbUuid(0));
+    }
+
     fn index() -> Index {
         let document = DesignDocument::parse_unchecked(b"{\"views\":{}}").unwrap();
         let fs = Arc::new(FaultFs::new(1));
@@ -173,9 +194,9 @@ mod tests {
         let log = [(VbUuid(2), Seqno(10)), (VbUuid(1), Seqno(0))];
         let mut index = index();
         assert_eq!(resume(&mut index, VB, &log, Seqno(0)), Position::default());
-        apply(&mut index, position(10, 10).branch(VbUuid(1)), 10);
+        apply(&mut index, position(10, 10).branch(&log[1..]), 10);
         assert_eq!(resume(&mut index, VB, &log, Seqno(0)), position(10, 10));
-        apply(&mut index, position(30, 10).branch(VbUuid(2)), 30);
+        apply(&mut index, position(30, 10).branch(&log), 30);
         assert_eq!(resume(&mut index, VB, &log, Seqno(0)), position(30, 0));
         assert_eq!(resume(&mut index, VB, &log, Seqno(30)), position(30, 0), "no deletion is missing");
         // Another branch began behind it, but perhaps within the snapshot.
@@ -183,7 +204,7 @@ mod tests {
         assert_eq!(resume(&mut index, VB, &newer, Seqno(0)), Position::default());
         assert_eq!(index.seqno(VB), None, "it begins anew");
         // Outside of a snapshot that is no matter.
-        apply(&mut index, position(30, 30).branch(VbUuid(2)), 30);
+        apply(&mut index, position(30, 30).branch(&log), 30);
         assert_eq!(resume(&mut index, VB, &newer, Seqno(0)), position(30, 30));
         let earlier = [(VbUuid(3), Seqno(29)), (VbUuid(2), Seqno(10))];
         assert_eq!(resume(&mut index, VB, &earlier, Seqno(0)), Position::default());

@@ -1,4 +1,4 @@
-//! Which indexes of a bucket there are, which copies of vBuckets are served here, and which lane feeds which index.
+//! Which indexes of a bucket there are, which copies of vBuckets are indexed here, and which lane feeds which index.
 //!
 //! Equal definitions share one index, whatever their design documents are called. A lane is one pass over the feeds for all
 //! of its indexes, so its slowest index holds it up. Therefore:
@@ -56,7 +56,9 @@ impl Lane {
 pub enum Change {
     /// It is served here, or was until a moment ago: it has feeds.
     Served,
-    /// It is not served here. Indexes forget it.
+    /// It follows another node's, and is indexed all the same: it is to be served here soon, or may have to be.
+    Following,
+    /// It is not indexed here. Indexes forget it.
     Gone,
     /// Its history is another one than before.
     Reset,
@@ -65,10 +67,20 @@ pub enum Change {
 /// A copy of a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copy {
-    /// It has feeds here.
+    /// It is served here.
     pub served: bool,
+    /// It follows another node's, and is indexed all the same. No query counts it.
+    pub follows: bool,
     /// Grows with each change: a feed of an earlier turn is opened again.
     pub turn: u64,
+}
+
+impl Copy {
+    /// Whether indexes are fed with it.
+    #[must_use]
+    pub fn is_fed(&self) -> bool {
+        self.served || self.follows
+    }
 }
 
 /// How far a query asks for an index: branch and seqno.
@@ -187,8 +199,9 @@ impl Desk {
         let copy = self.copies.entry(vb).or_default();
         copy.turn += 1;
         match change {
-            Change::Served => copy.served = true,
-            Change::Gone => copy.served = false,
+            Change::Served => (copy.served, copy.follows) = (true, false),
+            Change::Following => (copy.served, copy.follows) = (false, true),
+            Change::Gone => (copy.served, copy.follows) = (false, false),
             Change::Reset => {}
         }
         self.generation += 1;

@@ -62,6 +62,10 @@ pub struct IndexStatus {
     pub done: u64,
     /// Changes that they do not see yet.
     pub left: u64,
+    /// How often it was fed with a vBucket from its beginning that had something by then.
+    pub begun: u64,
+    /// Copies that follow another node's of which it has all that is whole.
+    pub followers: u64,
     /// Rows of the vBuckets that are served here, by map function.
     pub rows: Vec<u64>,
     /// Bytes on the disk, superseded ones included.
@@ -223,8 +227,15 @@ impl Indexer {
         };
         let seqno = |vb: &VbId| self.setup.bucket.vb_newest(*vb).map_or(Seqno(0), |(_, seqno)| seqno);
         let high: BTreeMap<VbId, Seqno> = served.iter().map(|vb| (*vb, seqno(vb))).collect();
+        let follows: Vec<VbId> = {
+            let state = self.shared.state.lock();
+            state.desk.copies().iter().filter(|(_, copy)| copy.follows).map(|(vb, _)| *vb).collect()
+        };
+        let whole = |vb: &VbId| self.setup.bucket.vb_history(*vb).map_or(Seqno(0), |history| history.told_to);
+        let follows: BTreeMap<VbId, Seqno> = follows.iter().map(|vb| (*vb, whole(vb))).collect();
         let state = self.shared.state.lock();
-        let known = state.desk.entries().keys().filter_map(|signature| status_of(&state, signature, &high));
+        let status = |signature| status_of(&state, signature, &high, &follows);
+        let known = state.desk.entries().keys().filter_map(status);
         Status {
             indexes: known.collect(),
             memory_bytes: self.setup.memory.used(),
@@ -276,7 +287,12 @@ fn why_late(state: &State, signature: &Signature, wanted: &Wants) -> String {
     }
 }
 
-fn status_of(state: &State, signature: &Signature, high: &BTreeMap<VbId, Seqno>) -> Option<IndexStatus> {
+fn status_of(
+    state: &State,
+    signature: &Signature,
+    high: &BTreeMap<VbId, Seqno>,
+    follows: &BTreeMap<VbId, Seqno>,
+) -> Option<IndexStatus> {
     let entry = state.desk.entries().get(signature)?;
     let outlet = state.outlets.get(signature);
     let snapshot = outlet.and_then(|outlet| outlet.snapshot.as_ref());
@@ -286,6 +302,9 @@ fn status_of(state: &State, signature: &Signature, high: &BTreeMap<VbId, Seqno>)
         done += seen.min(high.get());
         left += high.get().saturating_sub(seen);
     }
+    let seen =
+        |vb: &VbId| snapshot.and_then(|snapshot| snapshot.state(*vb)).map_or(Seqno(0), |state| state.seqno);
+    let has_all = |(vb, whole): &(&VbId, &Seqno)| **whole > Seqno(0) && seen(vb) >= **whole;
     let served: VbSet = high.keys().copied().collect();
     let maps = 0..entry.definition.sources().maps.len();
     let rows = |map| snapshot.map_or(0, |snapshot| snapshot.total_rows(map, &served));
@@ -299,6 +318,8 @@ fn status_of(state: &State, signature: &Signature, high: &BTreeMap<VbId, Seqno>)
         failure: entry.failure.clone(),
         done,
         left,
+        begun: outlet.map_or(0, |outlet| outlet.begun),
+        followers: follows.iter().filter(has_all).count() as u64,
         rows: maps.clone().map(rows).collect(),
         disk_bytes: disk.all,
         live_bytes: disk.live,

@@ -116,6 +116,8 @@ pub(crate) struct Outlet {
     /// What queries wait for.
     pub(crate) awaited: BTreeMap<u64, Wants>,
     pub(crate) mistakes: Mistakes,
+    /// How often it was fed with a vBucket from its beginning that had something by then.
+    pub(crate) begun: u64,
     pub(crate) disk: DiskBytes,
 }
 

@@ -52,7 +52,7 @@ pub enum Change {
     Active,
     /// It takes nothing more, for another node takes over; its feeds go on to the end.
     Sealed,
-    /// It follows another node's copy. It has no feeds.
+    /// It follows another node's copy. It has feeds for those who ask for them (`engine::FeedOptions::followers`).
     Replica,
     /// Its history is another one than before, or ends earlier: what was heard of it may be of use no more.
     Reset,

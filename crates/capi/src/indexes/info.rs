@@ -88,6 +88,8 @@ fn index(indexes: &BucketIndexes, status: &IndexStatus, without_room: bool, name
         "updater_running": status.left > 0 && status.failure.is_none() && !without_room,
         "initial_build": status.lane == Lane::Build,
         "changes_done": status.done,
+        "vbuckets_begun": status.begun,
+        "replica_vbuckets": status.followers,
         "total_seqs_diff": status.left,
         "error": status.failure,
         "disk_has_no_room": without_room,

@@ -23,6 +23,22 @@ fn an_indexer_is_told_of_copies_that_have_feeds() {
 }
 
 #[test]
+fn an_indexer_is_told_of_copies_that_are_to_take_over() {
+    use service::Change::{Active, Gone, Replica};
+    let (mut copies, other) = (Copies::default(), VbId(5));
+    assert_eq!(copies.index_followers([VB].into()), [], "nothing was heard of it");
+    assert_eq!([VB, other].map(|vb| copies.hear(vb, Replica)), [Change::Following, Change::Gone].map(Some));
+    assert_eq!(copies.hear(VB, Replica), None, "in another term");
+    assert_eq!(copies.all().collect::<Vec<_>>(), [(VB, Change::Following), (other, Change::Gone)]);
+    let changed = copies.index_followers([other].into());
+    assert_eq!(changed, [(VB, Change::Gone), (other, Change::Following)]);
+    assert_eq!(copies.hear(other, Active), Some(Change::Served));
+    assert_eq!(copies.index_followers([VB].into()), [(VB, Change::Following)], "the other one serves");
+    assert_eq!(copies.hear(VB, Gone), Some(Change::Gone));
+    assert_eq!(copies.index_followers(BTreeSet::new()), []);
+}
+
+#[test]
 fn the_memory_of_indexes_follows_that_of_documents_within_bounds() {
     let of = |mib| setup::memory_max(&Metadata::new("c".into(), mib)) >> 20;
     assert_eq!([of(0), of(256), of(1024), of(8192), of(u64::MAX)], [32, 32, 128, 1024, 1024]);

@@ -11,6 +11,7 @@ mod encryption;
 mod forming;
 mod hostile_keys;
 mod indexes;
+mod moving_indexes;
 mod node;
 mod probe;
 mod queries;

@@ -11,6 +11,11 @@
 //!   told of them, and how each one ended: in a snapshot from memory a key that has a prepare, commit or abort in it has
 //!   nothing else there; in one from disk a key may have a version and, behind it, a prepare or abort.
 //!
+//! A copy that follows another node's has feeds for those who ask for them ([`FeedOptions::followers`]), where there is a disk. Such a
+//! feed tells what is whole of the copy ([`VbHistory::told_to`]). That is where a branch begins if the copy becomes the active one, so a
+//! consumer is never ahead of it. Each seqno told lies on the branch of the failover log that the copy had when the feed was opened.
+//! The feed ends ([`FeedEnd::Reset`]) when the active tells another log, when the copy is begun anew, and when it follows no more.
+//!
 //! A [`Feed`] costs nothing but a cursor in its vBucket's checkpoint while its consumer keeps up.
 
 mod reader;

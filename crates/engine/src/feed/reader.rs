@@ -77,17 +77,19 @@ impl Bucket {
             return Err(Status::NotSupported);
         }
         let home: Arc<dyn Home> = self.clone();
-        let (cursor, (purge_known, visible, resumes, through)) = CursorGuard::register(&home, vb, |v| {
-            let is_known = options.from.max(options.through) <= v.high_seqno;
-            // What was visible before the last such mutation is not remembered.
-            let visible = if options.from >= v.marks.visible { v.marks.visible } else { Seqno(0) };
-            // Where no durable write has ended there is nothing to be heard.
-            let resumes = options.inside && options.prepares && v.marks.completed > Seqno(0);
-            // No snapshot ends inside of one that this node was told from disk when it was a replica.
-            let told = v.told_from_disk();
-            let through = if options.from < told { options.through.max(told) } else { options.through };
-            if is_known { Ok((v.purge_seqno, visible, resumes, through)) } else { Err(Status::Range) }
-        })?;
+        let followers = options.followers && self.options.kind == BucketKind::Couchbase;
+        let (cursor, (purge_known, visible, resumes, through)) =
+            CursorGuard::register(&home, vb, followers, |v| {
+                let is_known = options.from.max(options.through) <= v.told_to();
+                // What was visible before the last such mutation is not remembered.
+                let visible = if options.from >= v.marks.visible { v.marks.visible } else { Seqno(0) };
+                // Where no durable write has ended there is nothing to be heard.
+                let resumes = options.inside && options.prepares && v.marks.completed > Seqno(0);
+                // No snapshot ends inside of one that this node was told from disk when it was a replica.
+                let told = v.told_from_disk();
+                let through = if options.from < told { options.through.max(told) } else { options.through };
+                if is_known { Ok((v.purge_seqno, visible, resumes, through)) } else { Err(Status::Range) }
+            })?;
         Ok(Feed {
             bucket: Arc::clone(self),
             vb,
@@ -158,6 +160,11 @@ impl Feed {
             // What was completed is known of what is on disk as a whole, not of a part of the checkpoint.
             return Ok(None);
         }
+        if self.cursor.is_of_follower() {
+            // What it was told from disk since this feed was opened.
+            let told = self.cursor.with(&*self.bucket, |at| at.v.told_from_disk())?;
+            self.through = if self.seqno < told { self.through.max(told) } else { self.through };
+        }
         let mut items: Vec<FeedItem> = Vec::new();
         let (mut end, mut purged) = (self.seqno, Seqno(0));
         while end == self.seqno || end < self.through {
@@ -212,6 +219,15 @@ impl Feed {
         items: &mut Vec<FeedItem>,
     ) -> Chunk {
         let AtCursor { v, shard, id, after } = at;
+        let to = v.told_to();
+        if self.cursor.is_of_follower() && (to <= from || to < self.through) {
+            if v.is_catching_up() {
+                // Nothing of it is told before all of it is here: it need not be kept until then.
+                after.release_all(v.checkpoint.withdraw(id).0);
+            }
+            v.checkpoint.await_drop(id, self.waiter);
+            return Chunk::Nothing;
+        }
         let on_disk = if shard.store.is_some() { v.persisted_seqno } else { v.high_seqno };
         if self.is_complete || self.options.disk_only && on_disk <= self.seqno {
             v.checkpoint.await_drop(id, self.waiter);
@@ -237,11 +253,11 @@ impl Feed {
                 items.push(told);
             }
         };
-        let read = v.checkpoint.read(id, shard, v.high_seqno, (CHUNK, bytes_max as u64), visit);
+        let read = v.checkpoint.read(id, shard, to, (CHUNK, bytes_max as u64), visit);
         let (last, passed) = read.unwrap_or_default();
         after.release_all(passed);
         // What a replica was told to be empty at its end has no entry.
-        let last = last.or((v.high_seqno > from).then_some(v.high_seqno));
+        let last = last.or((to > from).then_some(to));
         let Some(last) = last else {
             v.checkpoint.await_entry(id, self.waiter);
             return Chunk::Nothing;

@@ -202,29 +202,31 @@ impl Bucket {
 
     /// What a backfill reads is fixed: its snapshot can be told.
     fn announce(&self, job: &Backfill, end: Seqno, purge_seqno: Seqno, marks: Marks) -> Result<(), FeedEnd> {
-        let known_purged = job.cursor.with(self, |AtCursor { v, shard, id, after }| {
+        let is_of_follower = job.cursor.is_of_follower();
+        let (known_purged, whole_at) = job.cursor.with(self, |AtCursor { v, shard, id, after }| {
             // The place may be lost already.
             if v.checkpoint.place_of(id).is_some() {
                 let passed = v.checkpoint.place(id, shard, end, false);
                 after.release_all(passed);
             }
-            v.purge_seqno
+            (v.purge_seqno, if is_of_follower { v.whole_behind(end) } else { end })
         })?;
         let purge_seqno = purge_seqno.max(known_purged);
         if job.from > Seqno(0) && purge_seqno > job.from && purge_seqno > job.purge_known {
             // Deletions that the consumer has not heard of are forgotten.
             return Err(FeedEnd::TooSlow);
         }
-        job.begin(FeedSnapshot {
+        let snapshot = FeedSnapshot {
             start: job.from,
-            end,
+            end: whole_at,
             from_disk: true,
             unordered: job.options.unordered,
             max_visible: marks.visible,
             high_completed: marks.completed,
             high_prepared: marks.prepared,
             purge_seqno,
-        });
+        };
+        job.begin(snapshot, whole_at > end);
         Ok(())
     }
 

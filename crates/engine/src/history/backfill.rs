@@ -66,6 +66,8 @@ struct State {
     stage: Stage,
     /// Known once reading has begun.
     snapshot: Option<FeedSnapshot>,
+    /// The snapshot ends further on than what is read.
+    goes_on: bool,
     is_announced: bool,
     buffer: VecDeque<FeedItem>,
     bytes: usize,
@@ -137,6 +139,7 @@ impl Backfill {
             state: Mutex::new(State {
                 stage: Stage::Reading,
                 snapshot: None,
+                goes_on: false,
                 is_announced: false,
                 buffer: VecDeque::new(),
                 bytes: 0,
@@ -157,6 +160,9 @@ impl Backfill {
         let state = &mut *state;
         match state.stage {
             Stage::Failed(end) => return Err(end),
+            Stage::Read if state.buffer.is_empty() && state.goes_on && state.is_announced => {
+                return Ok((Taken::Suspended(state.snapshot.map(|snapshot| snapshot.end)), true));
+            }
             Stage::Suspended if state.buffer.is_empty() => {
                 return Ok((Taken::Suspended(state.snapshot.map(|snapshot| snapshot.end)), false));
             }
@@ -177,7 +183,7 @@ impl Backfill {
         }
         state.bytes -= bytes;
         state.idle_since = now.mono_millis;
-        let ends_snapshot = state.stage == Stage::Read && state.buffer.is_empty();
+        let ends_snapshot = state.stage == Stage::Read && state.buffer.is_empty() && !state.goes_on;
         let snapshot = state.snapshot.filter(|_| !std::mem::replace(&mut state.is_announced, true));
         let call = state.buffer.is_empty() || (bytes_before > REFILL_BYTES && state.bytes <= REFILL_BYTES);
         Ok((Taken::Batch(FeedBatch { snapshot, items, ends_snapshot }), call))
@@ -218,9 +224,10 @@ impl Backfill {
         Progress { stage: state.stage, bytes: state.bytes, idle_millis }
     }
 
-    /// Reading begins.
-    pub(crate) fn begin(&self, snapshot: FeedSnapshot) {
-        self.state.lock().snapshot = Some(snapshot);
+    /// Reading begins. Where the snapshot `goes_on` behind what is read, the feed is to tell the rest.
+    pub(crate) fn begin(&self, snapshot: FeedSnapshot, goes_on: bool) {
+        let mut state = self.state.lock();
+        (state.snapshot, state.goes_on) = (Some(snapshot), goes_on);
     }
 
     /// Adds what was read. Returns whom to wake.

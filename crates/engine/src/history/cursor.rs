@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use base::{Status, VbId};
+use base::{Status, VbId, VbRole};
 
 use crate::{
     history::told::FeedEnd,
@@ -17,7 +17,27 @@ pub(crate) struct CursorGuard {
     home: Weak<dyn Home>,
     vb: VbId,
     incarnation: u32,
+    teller: Teller,
     id: CursorId,
+}
+
+/// Whose history a cursor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Teller {
+    /// This node's: it serves the vBucket, or did a moment ago.
+    Own,
+    /// That of a copy that follows another node's, by the failover log with this number.
+    Follower(u32),
+}
+
+impl Teller {
+    fn of(v: &VBucket) -> Option<Self> {
+        match v.role {
+            _ if v.feeds() => Some(Self::Own),
+            VbRole::Replica => Some(Self::Follower(v.following.logs)),
+            _ => None,
+        }
+    }
 }
 
 /// A vBucket, locked, as a cursor's holder sees it.
@@ -29,10 +49,12 @@ pub(crate) struct AtCursor<'a, 'b> {
 }
 
 impl CursorGuard {
-    /// Registers a cursor, without a place; `look` sees the vBucket under the same lock and may refuse.
+    /// Registers a cursor, without a place; `look` sees the vBucket under the same lock and may refuse. With `followers` it may be one
+    /// of a copy that follows another node's.
     pub(crate) fn register<R>(
         home: &Arc<dyn Home>,
         vb: VbId,
+        followers: bool,
         look: impl FnOnce(&mut VBucket) -> Result<R, Status>,
     ) -> Result<(Self, R), Status> {
         let (slot, shard) = home.at(vb)?;
@@ -40,13 +62,12 @@ impl CursorGuard {
             return Err(Status::TemporaryFailure);
         }
         let mut v = slot.vb.lock();
-        if !v.feeds() {
-            return Err(Status::NotMyVbucket);
-        }
+        let teller = Teller::of(&v).filter(|teller| followers || *teller == Teller::Own);
+        let teller = teller.ok_or(Status::NotMyVbucket)?;
         let looked = look(&mut v)?;
         let id = v.checkpoint.register();
         home.cursors().fetch_add(1, Ordering::Relaxed);
-        Ok((Self { home: Arc::downgrade(home), vb, incarnation: v.incarnation, id }, looked))
+        Ok((Self { home: Arc::downgrade(home), vb, incarnation: v.incarnation, teller, id }, looked))
     }
 
     /// Runs under the vBucket's lock.
@@ -61,10 +82,16 @@ impl CursorGuard {
         let (slot, shard) = home.at(self.vb).map_err(|_| FeedEnd::Reset)?;
         let mut after = Aftermath::new(shard, home.notifier());
         let mut v = slot.vb.lock();
-        if v.incarnation != self.incarnation || !v.feeds() || shard.gate.is_closed() {
+        let is_same = v.incarnation == self.incarnation && Teller::of(&v) == Some(self.teller);
+        if !is_same || shard.gate.is_closed() {
             return Err(FeedEnd::Reset);
         }
         Ok(act(AtCursor { v: &mut v, shard, id: self.id, after: &mut after }))
+    }
+
+    /// Whether it is of a copy that follows another node's.
+    pub(crate) fn is_of_follower(&self) -> bool {
+        self.teller != Teller::Own
     }
 
     /// The vBucket's home, if it is still there.

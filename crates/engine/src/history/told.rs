@@ -50,6 +50,8 @@ pub struct FeedOptions {
     pub unordered: bool,
     /// Prepares, commits and aborts of durable writes are told apart from other mutations.
     pub prepares: bool,
+    /// A copy that follows another node's has a feed as well ([`crate::feed`] says what that tells).
+    pub followers: bool,
 }
 
 /// What [`Feed::next`](crate::Feed::next) found.
@@ -116,6 +118,8 @@ pub struct VbHistory {
     pub log: Vec<(VbUuid, Seqno)>,
     /// The last mutation.
     pub high_seqno: Seqno,
+    /// Feeds tell up to here: everything, or of a copy that follows another node's what is whole.
+    pub told_to: Seqno,
     /// The last mutation that is neither a prepare nor an abort.
     pub max_visible: Seqno,
     /// The last prepare.
@@ -135,6 +139,7 @@ impl VBucket {
             uuid: self.failover.uuid(),
             log: self.failover.log().to_vec(),
             high_seqno: self.high_seqno,
+            told_to: self.told_to(),
             max_visible: self.marks.visible,
             prepared: self.marks.prepared,
             persisted: self.persisted_seqno,
@@ -148,8 +153,17 @@ impl VBucket {
         (self.failover.uuid(), self.high_seqno)
     }
 
-    /// Whether feeds are told of it.
+    /// Whether feeds are told of it, whatever they are asked for.
     pub(crate) fn feeds(&self) -> bool {
         matches!(self.role, VbRole::Active | VbRole::Sealed)
+    }
+
+    /// Up to here feeds tell. A copy that follows another node's is good at ends of snapshots only, and a part of one is no copy.
+    pub(crate) fn told_to(&self) -> Seqno {
+        match self.role {
+            VbRole::Active | VbRole::Sealed => self.high_seqno,
+            VbRole::Replica | VbRole::Dead if self.following.is_partial => Seqno(0),
+            VbRole::Replica | VbRole::Dead => self.promotable(),
+        }
     }
 }

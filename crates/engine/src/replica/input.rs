@@ -78,6 +78,9 @@ impl Bucket {
         v.following.note_granted();
         if v.failover != failover {
             v.failover = failover;
+            // Feeds label what they tell by the log before.
+            v.following.logs = v.following.logs.wrapping_add(1);
+            v.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
             // Recorded with the next batch: until then nothing is on disk that is not of the branches before.
             v.record_soon(&env, &mut after);
             if env.is_persistent() && v.hold_back() {

@@ -6,7 +6,7 @@
 //! | | clients | input | feeds | expiry |
 //! |---|---|---|---|---|
 //! | Dead | refused | refused | end | rests |
-//! | Replica | [`Bucket::get_replica`] | by its stream | end | rests |
+//! | Replica | [`Bucket::get_replica`] | by its stream | [some](crate::FeedOptions::followers) | rests |
 //! | Active | served | refused | told | acts |
 //! | Sealed | refused | refused | told to the end | rests |
 //!

@@ -44,6 +44,14 @@ impl VBucket {
         self.following.disk_end
     }
 
+    /// Where a feed of a copy that follows another node's is whole again that was told what the disk had at `end`: further on where that
+    /// lies inside a snapshot, or may, since more was synced meanwhile.
+    pub(crate) fn whole_behind(&self, end: Seqno) -> Seqno {
+        let snapshots = &self.following.snapshots;
+        let known = |seqno| snapshots.around(seqno).map(|(_, whole_at)| whole_at);
+        known(end).or_else(|| known(self.persisted_seqno)).unwrap_or(self.persisted_seqno).max(end)
+    }
+
     /// Everything the vBucket holds is whole, and was prepared under the levels that it says.
     pub(crate) fn note_whole(&mut self) {
         self.following.prepared = self.marks.prepared;
@@ -64,6 +72,8 @@ impl VBucket {
             self.following.snapshots.synced(open.end);
         }
         self.raise_high_prepared(is_persistent, after);
+        // Feeds of the copy may tell it.
+        self.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
     }
 
     /// The active has told of branches that are not synced here: until they are, no prepare is held that has to be on disk.

@@ -26,6 +26,8 @@ pub(crate) struct Following {
     /// The last whole snapshot from disk ends here: it is acknowledged once that is synced. A later active knows it still.
     pub(crate) disk_end: Seqno,
     pub(crate) high_prepared: Seqno,
+    /// Grows whenever the active tells another failover log than before.
+    pub(crate) logs: u32,
     /// The waiter for that to rise above a seqno.
     pub(crate) waiter: Option<(Seqno, Waiter)>,
 }
@@ -33,7 +35,8 @@ pub(crate) struct Following {
 impl Following {
     /// Begins anew with what a vBucket holds: a whole copy, or nothing of one that is to be made.
     pub(crate) fn restart(&mut self, is_partial: bool) {
-        *self = Self { ticket: self.ticket + 1, is_partial, waiter: self.waiter, ..Self::default() };
+        let (ticket, logs) = (self.ticket + 1, self.logs.wrapping_add(1));
+        *self = Self { ticket, logs, is_partial, waiter: self.waiter, ..Self::default() };
     }
 
     /// A restart has found this as the last prepare that is held as its level asks for: everything was synced.

@@ -49,6 +49,7 @@ impl Follower {
             disk_only: false,
             unordered: false,
             prepares: false,
+            followers: false,
         };
         let waiter = Waiter { worker: 2, connection: u64::from(self.vb.get()), ticket: 0 };
         self.feed = Some(rig.bucket.feed(self.vb, options, waiter).unwrap());

@@ -4,6 +4,7 @@
 
 mod alike;
 mod collections;
+mod followers;
 mod gaps;
 mod going_back;
 mod remembering;

@@ -132,12 +132,23 @@ fn each_change_of_a_copy_is_a_turn_of_its_own() {
     let mut desk = Desk::default();
     let vb = VbId(4);
     let mut turns = Vec::new();
-    for change in [Change::Served, Change::Reset, Change::Gone, Change::Reset, Change::Served] {
+    for change in [
+        Change::Served,
+        Change::Reset,
+        Change::Gone,
+        Change::Following,
+        Change::Reset,
+        Change::Served,
+        Change::Following,
+    ] {
         let before = desk.generation();
         desk.hear(vb, change);
         assert!(desk.generation() > before);
         let copy = desk.copies()[&vb];
-        turns.push((copy.served, copy.turn));
+        turns.push((copy.served, copy.follows, copy.turn));
     }
-    assert_eq!(turns, [(true, 1), (true, 2), (false, 3), (false, 4), (true, 5)]);
+    let (served, follows, gone) = ((true, false), (false, true), (false, false));
+    let expected = [served, served, gone, follows, follows, served, follows];
+    assert_eq!(turns.iter().map(|turn| (turn.0, turn.1)).collect::<Vec<_>>(), expected);
+    assert!(turns.iter().map(|turn| turn.2).eq(1..=7));
 }

@@ -14,7 +14,7 @@ use views::{
 
 use super::{Member, streams::Part};
 use crate::{
-    course::Position,
+    course::{Position, newest},
     desk::Entry,
     documents::Content,
     shared::{Setup, Shared},
@@ -45,6 +45,8 @@ pub(super) struct Work {
 #[derive(Default)]
 pub(super) struct Applied {
     pub(super) documents: u64,
+    /// vBuckets that were begun since the last change.
+    pub(super) begun: u64,
     /// A document ran out of time, or ended its process.
     pub(super) held_up: bool,
     /// What is to be told of documents, with the number of the map function.
@@ -161,14 +163,15 @@ impl Work {
                 member.index.reset(part.vb);
             }
             applied.documents += documents.len() as u64;
-            let branch = after.branch(part.branch);
+            let branch = after.branch(&part.log);
             let batch = Batch { vb: part.vb, branch, seqno: after.seqno, documents };
             for refused in member.index.apply(batch, functions)? {
                 applied.mistakes.push((refused.map, refused.docid, refused.reason));
             }
-            member.positions.insert(part.vb, (part.branch, after));
+            member.positions.insert(part.vb, (newest(&part.log), after));
             member.touched.insert(part.vb);
         }
+        applied.begun = std::mem::take(&mut member.begun);
         Ok(applied)
     }
 
@@ -384,7 +387,14 @@ mod tests {
             content: Content::Gone { attributes: false },
         };
         let (documents, unreadable) = (seqnos.map(document).collect(), vec!["x".to_owned()]);
-        Part { vb: VbId(vb), branch: VbUuid(1), reached, forgets: true, documents, unreadable }
+        Part {
+            vb: VbId(vb),
+            log: [(VbUuid(1), Seqno(0))].into(),
+            reached,
+            forgets: true,
+            documents,
+            unreadable,
+        }
     }
 
     #[test]

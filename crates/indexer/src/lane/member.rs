@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{VbId, VbUuid};
+use base::{Seqno, VbId, VbUuid};
 use engine::VbHistory;
 use storage::Fs;
 use views::{
@@ -28,6 +28,8 @@ pub(crate) struct Member {
     /// vBuckets that were changed since the last commit.
     pub(super) touched: BTreeSet<VbId>,
     pub(super) pace: Pace,
+    /// vBuckets that it was fed with from their beginning, though they had something, and that were not told of yet.
+    pub(super) begun: u64,
     /// It failed before and has not been durable since.
     pub(super) recovers: bool,
 }
@@ -54,6 +56,7 @@ impl Member {
             positions: BTreeMap::new(),
             touched: BTreeSet::new(),
             pace: Pace::default(),
+            begun: 0,
             recovers: entry.failure.is_some(),
             entry: entry.clone(),
         })
@@ -84,11 +87,12 @@ impl Member {
         self.positions.get(&vb).map(|(_, position)| *position).unwrap_or_default()
     }
 
-    /// Finds out from where to feed it.
-    pub(super) fn resume(&mut self, vb: VbId, history: &VbHistory) -> Position {
+    /// Finds out from where to feed it. Of a copy that `follows` another node's, what is inside of a snapshot is of no use: the copy may
+    /// have been begun anew since, and end before that snapshot does.
+    pub(super) fn resume(&mut self, vb: VbId, history: &VbHistory, follows: bool) -> Position {
         let mut found = resume(&mut self.index, vb, &history.log, history.purge_seqno);
-        if found.seqno > history.high_seqno {
-            // It has more than the vBucket: whatever that was is gone.
+        if found.seqno > history.told_to || follows && found.is_inside() {
+            // Or it has more than the vBucket: whatever that was is gone.
             self.index.reset(vb);
             found = Position::default();
         }
@@ -97,6 +101,7 @@ impl Member {
         {
             found = *known;
         }
+        self.begun += u64::from(found.seqno == Seqno(0) && history.told_to > Seqno(0));
         self.positions.insert(vb, (history.uuid, found));
         found
     }

@@ -158,7 +158,7 @@ impl Runner {
             }
             entries
         };
-        if self.copies.values().any(|copy| copy.served) {
+        if self.copies.values().any(Copy::is_fed) {
             self.strays_go.get_or_insert(now + self.setup.strays_kept);
         }
         let known: BTreeSet<Signature> = orders.iter().map(|(signature, _)| *signature).collect();
@@ -268,7 +268,7 @@ impl Runner {
             strays.map(|name| Member::remove(&self.setup, name)).all(|removed| removed.is_ok());
     }
 
-    /// Has indexes forget vBuckets that are not served here.
+    /// Has indexes forget vBuckets that are not indexed here.
     fn forget_copies(&mut self, now: Duration) {
         let strays_go = self.strays_go.is_some_and(|at| now >= at);
         let mut changed = Vec::new();
@@ -276,7 +276,7 @@ impl Runner {
             let known = member.index.states().keys().chain(member.positions.keys());
             let gone: BTreeSet<VbId> = known
                 .copied()
-                .filter(|vb| self.copies.get(vb).map_or(strays_go, |copy| !copy.served))
+                .filter(|vb| self.copies.get(vb).map_or(strays_go, |copy| !copy.is_fed()))
                 .collect();
             if gone.into_iter().filter(|vb| member.forget(*vb)).count() > 0 {
                 member.pace.applied(now);
@@ -473,6 +473,7 @@ impl Runner {
     fn note(&mut self, signature: &Signature, applied: Applied) {
         let mut state = self.shared.state.lock();
         if let Some(outlet) = state.outlets.get_mut(signature) {
+            outlet.begun += applied.begun;
             for (map, docid, text) in &applied.mistakes {
                 outlet.mistakes.note(*map, docid, text);
             }
@@ -604,9 +605,13 @@ impl Runner {
             return;
         }
         self.looked = now;
-        let served = self.copies.iter().filter(|(_, copy)| copy.served);
-        let newest = |vb: &VbId| Some((*vb, self.setup.bucket.vb_newest(*vb).ok()?));
-        let high: BTreeMap<VbId, (VbUuid, Seqno)> = served.filter_map(|(vb, _)| newest(vb)).collect();
+        let fed = self.copies.iter().filter(|(_, copy)| copy.is_fed());
+        let bucket = &self.setup.bucket;
+        let newest = |(vb, copy): (&VbId, &Copy)| match copy.served {
+            true => Some((*vb, bucket.vb_newest(*vb).ok()?)),
+            false => bucket.vb_history(*vb).ok().map(|history| (*vb, (history.uuid, history.told_to))),
+        };
+        let high: BTreeMap<VbId, (VbUuid, Seqno)> = fed.filter_map(newest).collect();
         if high.is_empty() {
             return;
         }

@@ -19,7 +19,7 @@ use views::design::Signature;
 use super::Member;
 use crate::{
     alarm::Alarm,
-    course::{Course, Reached},
+    course::{Course, Reached, newest},
     desk::Copy,
     documents::{Document, Inflate, Version},
     pause::Pause,
@@ -32,7 +32,8 @@ const CATCHING_UP_MAX: usize = 16;
 /// Some changes of a vBucket.
 pub(super) struct Part {
     pub(super) vb: VbId,
-    pub(super) branch: VbUuid,
+    /// The failover log that the feed was opened by.
+    pub(super) log: Arc<[(VbUuid, Seqno)]>,
     pub(super) reached: Reached,
     /// The default collection was dropped: what was before is gone.
     pub(super) forgets: bool,
@@ -43,7 +44,7 @@ pub(super) struct Part {
 
 struct Stream {
     feed: Feed,
-    branch: VbUuid,
+    log: Arc<[(VbUuid, Seqno)]>,
     turn: u64,
     course: Course,
     /// The engine wakes it.
@@ -56,8 +57,8 @@ struct Stream {
 pub(super) struct Streams {
     open: BTreeMap<VbId, Stream>,
     ready: VecDeque<VbId>,
-    /// Not to be opened before.
-    later: BTreeMap<VbId, Duration>,
+    /// Not to be opened before, in this turn of its copy.
+    later: BTreeMap<VbId, (Duration, u64)>,
     pauses: BTreeMap<VbId, Pause>,
 }
 
@@ -69,7 +70,8 @@ impl Streams {
 
     /// Closes feeds whose vBuckets have begun another branch since. A copy that is none for a moment does not end its feed.
     pub(super) fn close_where_begun_anew(&mut self, branches: &BTreeMap<VbId, (VbUuid, Seqno)>) {
-        self.open.retain(|vb, stream| branches.get(vb).is_none_or(|(branch, _)| *branch == stream.branch));
+        self.open
+            .retain(|vb, stream| branches.get(vb).is_none_or(|(branch, _)| *branch == newest(&stream.log)));
     }
 
     /// Feeds have something to tell, says the engine.
@@ -87,7 +89,7 @@ impl Streams {
 
     /// When a feed is to be opened that could not be.
     pub(super) fn next(&self) -> Option<Duration> {
-        self.later.values().min().copied()
+        self.later.values().map(|(at, _)| *at).min()
     }
 
     /// Opens what is wanted and closes what is not. Says whether a feed was opened.
@@ -103,7 +105,7 @@ impl Streams {
         for (vb, copy) in copies {
             let mut wanting: Vec<&mut Member> =
                 members.values_mut().filter(|member| member.wants_more(*vb)).collect();
-            if !copy.served || wanting.is_empty() {
+            if !copy.is_fed() || wanting.is_empty() {
                 self.open.remove(vb);
                 continue;
             }
@@ -111,7 +113,7 @@ impl Streams {
             let follows = |stream: &Stream, member: &&mut Member| {
                 let known = member.positions.get(vb);
                 known.is_some_and(|(branch, position)| {
-                    *branch == stream.branch && stream.course.seqno() <= position.seqno
+                    *branch == newest(&stream.log) && stream.course.seqno() <= position.seqno
                 })
             };
             let fits = |stream: &Stream| {
@@ -125,13 +127,13 @@ impl Streams {
             if self.later.contains_key(vb) || catching_up >= CATCHING_UP_MAX {
                 continue;
             }
-            match open(*vb, copy.turn, &mut wanting, setup, alarm) {
+            match open(*vb, *copy, &mut wanting, setup, alarm) {
                 Ok(stream) => {
                     self.open.insert(*vb, stream);
                     self.ready.push_back(*vb);
                     opened = true;
                 }
-                Err(_) => self.put_off(*vb, now),
+                Err(_) => self.put_off(*vb, copy.turn, now),
             }
         }
         opened
@@ -139,11 +141,14 @@ impl Streams {
 
     /// What is due again is no reason to look again: it is opened now, or nothing wants it, or enough others catch up.
     fn forget_due(&mut self, copies: &BTreeMap<VbId, Copy>, now: Duration) {
-        self.later.retain(|vb, at| now < *at && copies.get(vb).is_some_and(|copy| copy.served));
+        // What kept it from being opened need not be true of what the copy has become since.
+        let is_same =
+            |vb: &VbId, turn: u64| copies.get(vb).is_some_and(|copy| copy.is_fed() && copy.turn == turn);
+        self.later.retain(|vb, (at, turn)| now < *at && is_same(vb, *turn));
     }
 
-    fn put_off(&mut self, vb: VbId, now: Duration) {
-        self.later.insert(vb, now + self.pauses.entry(vb).or_default().failed());
+    fn put_off(&mut self, vb: VbId, turn: u64, now: Duration) {
+        self.later.insert(vb, (now + self.pauses.entry(vb).or_default().failed(), turn));
     }
 
     /// Reads what feeds have, up to a batch. Nothing where all of them wait. Says as well whether a feed has come to its end, so that
@@ -169,8 +174,9 @@ impl Streams {
                     ended |= stream.at_end && !was_at_end;
                 }
                 Err(_) => {
+                    let turn = stream.turn;
                     self.open.remove(&vb);
-                    self.put_off(vb, now);
+                    self.put_off(vb, turn, now);
                 }
             }
         }
@@ -179,27 +185,29 @@ impl Streams {
 }
 
 fn is_at_end(bucket: &Bucket, vb: VbId, seqno: Seqno) -> bool {
-    bucket.vb_history(vb).is_ok_and(|history| history.high_seqno <= seqno)
+    bucket.vb_history(vb).is_ok_and(|history| history.told_to <= seqno)
 }
 
 /// Opens a feed for indexes, from where the one that is least far goes on.
 fn open(
     vb: VbId,
-    turn: u64,
+    copy: Copy,
     members: &mut [&mut Member],
     setup: &Setup,
     alarm: &dyn Alarm,
 ) -> Result<Stream, Status> {
     let bucket: &Arc<Bucket> = &setup.bucket;
     let before = bucket.vb_history(vb)?;
-    let positions: Vec<_> = members.iter_mut().map(|member| member.resume(vb, &before)).collect();
+    let positions: Vec<_> =
+        members.iter_mut().map(|member| member.resume(vb, &before, copy.follows)).collect();
     let from = positions.iter().map(|position| position.seqno).min().unwrap_or_default();
     // A snapshot that an index is inside of ended no further than the vBucket goes now.
     let is_inside = positions.iter().any(|position| position.is_inside());
     let options = FeedOptions {
         from,
-        through: if is_inside { before.high_seqno } else { Seqno(0) },
+        through: if is_inside { before.told_to } else { Seqno(0) },
         filter: FeedFilter::Collections([CollectionId::DEFAULT.get()].into()),
+        followers: copy.follows,
         ..FeedOptions::default()
     };
     let feed = bucket.feed(vb, options, alarm.waiter(u64::from(vb.get())))?;
@@ -208,8 +216,15 @@ fn open(
     if after.log != before.log || after.purge_seqno != before.purge_seqno {
         return Err(Status::TemporaryFailure);
     }
-    let at_end = after.high_seqno <= from;
-    Ok(Stream { feed, branch: after.uuid, turn, course: Course::from(from), waits: false, at_end })
+    let at_end = after.told_to <= from;
+    Ok(Stream {
+        feed,
+        log: after.log.into(),
+        turn: copy.turn,
+        course: Course::from(from),
+        waits: false,
+        at_end,
+    })
 }
 
 impl Stream {
@@ -218,7 +233,8 @@ impl Stream {
         let last = batch.items.last().map(|item| item.seqno);
         let reached = self.course.take(end, last, batch.ends_snapshot);
         let (documents, unreadable) = (Vec::with_capacity(batch.items.len()), Vec::new());
-        let mut part = Part { vb, branch: self.branch, reached, forgets: false, documents, unreadable };
+        let mut part =
+            Part { vb, log: Arc::clone(&self.log), reached, forgets: false, documents, unreadable };
         for item in &batch.items {
             match item.kind {
                 FeedKind::System => {
@@ -249,7 +265,7 @@ impl Part {
         let seqno = documents.last().map_or(Seqno(0), |last| last.seqno);
         Self {
             vb: self.vb,
-            branch: self.branch,
+            log: Arc::clone(&self.log),
             reached: Reached { seqno, whole: false },
             forgets: std::mem::take(&mut self.forgets),
             documents,
@@ -266,13 +282,16 @@ mod tests {
     fn a_feed_that_is_due_and_that_nothing_opens_wakes_nobody() {
         let mut streams = Streams::default();
         let (now, vb) = (Duration::from_secs(10), VbId(3));
-        streams.put_off(vb, now);
+        streams.put_off(vb, 1, now);
         let due = streams.next().expect("it is tried again");
         assert!(due > now);
-        let copies = BTreeMap::from([(vb, Copy { served: true, turn: 1 })]);
+        let copies = BTreeMap::from([(vb, Copy { served: true, turn: 1, ..Copy::default() })]);
         streams.forget_due(&copies, now);
         assert_eq!(streams.next(), Some(due));
         streams.forget_due(&copies, due);
         assert_eq!(streams.next(), None, "the lane would look again every millisecond");
+        streams.put_off(vb, 0, now);
+        streams.forget_due(&copies, now);
+        assert_eq!(streams.next(), None, "it has become something else, and is opened at once");
     }
 }

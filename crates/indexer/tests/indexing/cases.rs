@@ -9,6 +9,7 @@ use std::{
 use base::{Datatype, VbId};
 use settee_indexer::{Lane, Places, WaitError};
 
+use crate::following;
 use crate::world::{DIR, LONG, MANY, NUMBERS, World, document};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -27,6 +28,8 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ),
     ("a_query_waits_while_others_write", a_query_waits_while_others_write),
     ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
+    ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
+    ("a_copy_may_take_over_at_any_time", following::a_copy_may_take_over_at_any_time),
 ];
 
 fn an_index_is_a_map_over_the_bucket() {

@@ -5,6 +5,7 @@
 
 mod alarms;
 mod cases;
+mod following;
 mod world;
 
 use std::{io, process::ExitCode};

@@ -271,6 +271,7 @@ impl Producer {
             keys_only: ValueMode::new(&self.negotiated, &self.controls).needs_no_values(),
             disk_only: ask.flags.has(StreamFlags::DISK_ONLY),
             prepares: self.controls.sync_writes,
+            followers: false,
             unordered: start == Seqno(0)
                 && filter.is_selective()
                 && self.controls.out_of_order != OutOfOrder::No,

@@ -116,7 +116,7 @@ impl Gather {
     /// documents are on disk only: the disk has to be asked then ([`storage::KvStore::backfill`]).
     pub(crate) fn begin(home: &Arc<dyn Home>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
         let (_, shard) = home.at(vb)?;
-        let (cursor, ()) = CursorGuard::register(home, vb, |v| {
+        let (cursor, ()) = CursorGuard::register(home, vb, false, |v| {
             if v.warming.is_some() {
                 return Err(Status::TemporaryFailure);
             }
