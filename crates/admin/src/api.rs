@@ -132,8 +132,13 @@ impl Api {
         }
         let route = routes::table::find(asked.method.as_str(), &asked.path);
         let rights = AskedRoute { api: self, route, path: &asked.path, from: &from };
-        let Admitted { meta, user, body } =
-            self.front.admit(&asked, &rights, &parts.headers, body, &from).await?;
+        let admitted = self.front.admit(&asked, &rights, &parts.headers, body, &from).await?;
+        if let Some(route) = route
+            && routes::views::is_of(route)
+        {
+            return Ok(routes::views::answer(self.control.as_ref(), parts, asked.path, admitted, from).await);
+        }
+        let Admitted { meta, user, body } = admitted;
         let Asked { method, path, query } = asked;
         let status = self.control.cluster_status();
         let route = routes::table::find(method.as_str(), &path);

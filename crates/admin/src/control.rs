@@ -9,7 +9,7 @@ use std::{
 use axum::body::Bytes;
 use base::NodeId;
 use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, auth::Identity, consensus::Epoch};
-use http::{BoxFuture, Gate};
+use http::{Behind, BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 use stats::{Reading, Samples, Statistic, SystemStats, Zoom};
 
@@ -60,6 +60,11 @@ pub trait NodeControl: Gate {
     fn indexing(&self, bucket: &str) -> Vec<Indexing> {
         let _ = bucket;
         Vec::new()
+    }
+    /// What answers clients of the service of that name that come by this port.
+    fn behind(&self, service: &str) -> Option<Arc<dyn Behind>> {
+        let _ = service;
+        None
     }
     /// Does something with documents whose active copies are on this node.
     fn documents(&self, question: DocumentQuestion) -> BoxFuture<'_, Result<DocumentAnswer, ClusterError>> {

@@ -20,14 +20,14 @@ use tokio::{
 };
 use views::{
     design::{Compiler, DesignDocument, Invalid},
-    js::{FailureKind, Limits},
+    js::{FailureKind, Limits, Sources},
     refusal::Refusal,
     worker::{Host, Job, Report, Settings},
 };
 
 use crate::answer::failed;
 
-/// Checks at the same time.
+/// Checks and trials at the same time.
 const CHECKS_MAX: usize = 2;
 /// Changes of a user that wait for their turn, each with its body.
 const WAITING_MAX: usize = 8;
@@ -61,14 +61,28 @@ impl Functions {
         if DesignDocument::parse_unchecked(&body)?.views.is_empty() {
             return Ok(());
         }
+        self.with_process(context, turn, TIME, move |elsewhere| elsewhere.parse(&body).map(drop)).await
+    }
+
+    /// Has a process of its own for something with functions of a user, in that turn of the user and within `time`.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn with_process<T: Send + 'static>(
+        &self,
+        context: &Context,
+        turn: &Turn,
+        time: Duration,
+        work: impl FnOnce(&mut Elsewhere) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|error| failed(error.to_string()))?;
         let (host, turn) = (host(context), Arc::clone(turn));
-        let checking = spawn_blocking(move || {
+        let working = spawn_blocking(move || {
             let _until_it_ends = (turn, place);
-            check_in(host, TIME, &body)
+            work(&mut Elsewhere::new(host, time))
         });
-        checking.await.unwrap_or_else(|error| Err(failed(error.to_string())))
+        working.await.unwrap_or_else(|error| Err(failed(error.to_string())))
     }
 
     /// Waits until it is the user's turn to make a change.
@@ -98,18 +112,8 @@ fn host(context: &Context) -> Host {
     Host::new(Settings { limits, grace: GRACE, ..Settings::default() }, move || functions())
 }
 
-/// Blocks until all functions are checked, or the time is over.
-fn check_in(host: Host, time: Duration, body: &[u8]) -> Result<(), Refusal> {
-    let mut elsewhere = Elsewhere { host, until: Instant::now() + time, stopped: None };
-    let checked = DesignDocument::parse(body, &mut elsewhere);
-    match elsewhere.stopped {
-        Some(refusal) => Err(refusal),
-        None => checked.map(drop),
-    }
-}
-
 /// The JavaScript engine of another process.
-struct Elsewhere {
+pub(crate) struct Elsewhere {
     host: Host,
     until: Instant,
     /// Why a check found nothing out.
@@ -126,23 +130,50 @@ impl Compiler for Elsewhere {
 }
 
 impl Elsewhere {
-    fn ask(&mut self, source: &str) -> Result<Result<(), Invalid>, Refusal> {
-        self.host.submit(Job::Check { source: source.to_owned() });
+    fn new(host: Host, time: Duration) -> Self {
+        Self { host, until: Instant::now() + time, stopped: None }
+    }
+
+    /// Blocks until all functions of a design document are checked, or the time is over.
+    pub(crate) fn parse(&mut self, body: &[u8]) -> Result<DesignDocument, Refusal> {
+        let checked = DesignDocument::parse(body, self);
+        match self.stopped.take() {
+            Some(refusal) => Err(refusal),
+            None => checked,
+        }
+    }
+
+    /// Gives functions a number for jobs that come later.
+    pub(crate) fn define(&mut self, context: u32, sources: Sources) {
+        self.host.define(context, sources, true);
+    }
+
+    /// Blocks until a job is done; `None` where the time is over before.
+    pub(crate) fn do_job(&mut self, job: Job) -> Result<Option<Report>, Refusal> {
+        self.host.submit(job);
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(unchecked("they take too long"));
+                return Ok(None);
             }
             let told = self.host.turn(left).map_err(|error| no_process(&error.to_string()))?;
-            for (_, report) in told {
-                match report {
-                    Report::Checked(checked) => return Ok(checked),
-                    Report::Failed(failure) if failure.kind == FailureKind::NoProcess => {
-                        return Err(no_process(&failure.text));
-                    }
-                    Report::Failed(failure) => return Err(unchecked(&failure.text)),
-                    Report::Mapped { .. } | Report::Reduced(_) => {}
+            match told.into_iter().next() {
+                Some((_, Report::Failed(failure))) if failure.kind == FailureKind::NoProcess => {
+                    return Err(no_process(&failure.text));
                 }
+                Some((_, report)) => return Ok(Some(report)),
+                None => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, source: &str) -> Result<Result<(), Invalid>, Refusal> {
+        match self.do_job(Job::Check { source: source.to_owned() })? {
+            None => Err(unchecked("they take too long")),
+            Some(Report::Checked(checked)) => Ok(checked),
+            Some(Report::Failed(failure)) => Err(unchecked(&failure.text)),
+            Some(Report::Mapped { .. } | Report::Reduced(_)) => {
+                Err(unchecked("the process answered another question"))
             }
         }
     }
@@ -207,7 +238,7 @@ mod tests {
     fn a_node_that_cannot_run_functions_does_not_blame_the_design_document() {
         for program in ["/nonexistent", "/bin/false"] {
             let host = Host::new(Settings::default(), move || std::process::Command::new(program));
-            let refused = check_in(host, TIME, br#"{"views":{"v":{"map":"function(doc){}"}}}"#);
+            let refused = Elsewhere::new(host, TIME).parse(br#"{"views":{"v":{"map":"function(doc){}"}}}"#);
             let refused = refused.expect_err("nothing was found out");
             assert_eq!((refused.status, refused.error), (500, "error"), "{program}: {}", refused.reason);
         }
@@ -216,7 +247,8 @@ mod tests {
     #[test]
     fn a_check_ends_with_its_time() {
         let host = Host::new(Settings::default(), || unreachable!("no time is left for a process"));
-        let refused = check_in(host, Duration::ZERO, br#"{"views":{"v":{"map":"function(doc){}"}}}"#);
+        let refused =
+            Elsewhere::new(host, Duration::ZERO).parse(br#"{"views":{"v":{"map":"function(doc){}"}}}"#);
         let refused = refused.expect_err("nothing was found out");
         assert_eq!((refused.status, refused.error), (400, "invalid_design_document"));
         assert!(refused.reason.ends_with("they take too long"), "{}", refused.reason);

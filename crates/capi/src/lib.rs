@@ -11,10 +11,11 @@ mod path;
 mod queries;
 mod streaming;
 mod surface;
+mod trial;
 
 use std::{io, sync::Arc};
 
-use http::Surface;
+use http::{Behind, Surface};
 use service::{Answers, Context, Figures, Hearer, Port, Running, Service};
 
 use self::{indexes::Indexes, surface::Views};
@@ -49,6 +50,10 @@ struct Started {
 impl Running for Started {
     fn surface(&self) -> Arc<dyn Surface> {
         Arc::clone(&self.surface) as Arc<dyn Surface>
+    }
+
+    fn behind(&self) -> Option<Arc<dyn Behind>> {
+        Some(Arc::clone(&self.surface) as Arc<dyn Behind>)
     }
 
     fn hearer(&self) -> Option<Box<dyn Hearer>> {

@@ -40,6 +40,8 @@ pub(crate) enum Target<'a> {
     Attachment,
     /// The list of all documents.
     AllDocuments,
+    /// Functions that are run on documents of the request.
+    Trial,
     /// Something that is never there.
     Nothing,
 }
@@ -53,6 +55,7 @@ impl<'a> Target<'a> {
         }
         match (first.as_str(), rest) {
             ("_all_docs", []) => Self::AllDocuments,
+            ("_try", []) => Self::Trial,
             ("_design", [name, rest @ ..]) => Self::of_design(name, rest),
             _ => Self::Nothing,
         }
@@ -128,6 +131,8 @@ mod tests {
             (&["_design", "x", "_info"], "Handler(\"x\", \"_info\")"),
             (&["_design", "x", "picture"], "Attachment"),
             (&["_all_docs"], "AllDocuments"),
+            (&["_try"], "Trial"),
+            (&["_try", "x"], "Nothing"),
             (&["_all_docs", "x"], "Nothing"),
             (&["_design"], "Nothing"),
             (&["_design/"], "Nothing"),

@@ -79,6 +79,8 @@ pub(crate) struct Request<'a> {
     pub(crate) view: &'a str,
     pub(crate) parts: &'a axum::http::request::Parts,
     pub(crate) body: Bytes,
+    /// Whether a client can be sent to another node.
+    pub(crate) may_redirect: bool,
 }
 
 impl Queries {
@@ -121,7 +123,8 @@ impl Queries {
         let reducing = query.grouping.and_then(|_| definition.reducing(place));
         let own = meta.nodes.iter().find(|node| node.uuid == self.gate.this_node_uuid());
         let served = own.map(|node| plan::served_by(info, node.id)).unwrap_or_default();
-        if served.is_empty()
+        if request.may_redirect
+            && served.is_empty()
             && let Some(location) = self.elsewhere(meta, info, &request)
         {
             return Ok(answer::no_vbuckets(request.kind, &location));

@@ -11,7 +11,7 @@ use cluster::{
     auth::{Domain, Identity, Privilege, privileges},
 };
 use http::{
-    Admitted, Asked, AuditEvent, AuditKind, BoxFuture, Connection, Rights, Surface, permissions,
+    Admitted, Asked, AuditEvent, AuditKind, Behind, BoxFuture, Connection, Rights, Surface, permissions,
     reply::{self, Refusal, Reply},
 };
 use hyper::body::Incoming;
@@ -26,6 +26,7 @@ use crate::{
     indexes::Indexes,
     path::{Database, Target, redirected},
     queries::{self, OfNode, Queries},
+    trial,
 };
 
 /// What a request without a login is asked for; clients of views match the body.
@@ -61,37 +62,44 @@ impl Views {
         let kind = JsonType::accepted(&parts.headers);
         // The root is no bucket's, and says nothing about any.
         let Some((first, rest)) = asked.path.split_first() else { return Ok(welcome(kind, &asked.method)) };
-        let database = Database::of(first);
         let rights = InBucket {
             context: &self.context,
-            needed: needed(&parts.method),
-            bucket: database.bucket,
+            needed: needed(&parts.method, Target::of(rest)),
+            bucket: Database::of(first).bucket,
             asked: &asked,
             from: &from,
         };
-        let Admitted { meta, user, body } =
-            self.context.front.admit(&asked, &rights, &parts.headers, body, &from).await?;
-        if asked.method == Method::GET
+        let admitted = self.context.front.admit(&asked, &rights, &parts.headers, body, &from).await?;
+        Ok(self.tell(&parts, &asked.path, admitted, &from, Door::Own).await)
+    }
+
+    /// Answers a request that was admitted.
+    async fn tell(
+        &self,
+        parts: &Parts,
+        path: &[String],
+        Admitted { meta, user, body }: Admitted,
+        from: &Connection,
+        door: Door,
+    ) -> Reply {
+        let kind = JsonType::accepted(&parts.headers);
+        let Some((first, rest)) = path.split_first() else { return welcome(kind, &parts.method) };
+        if matches!(parts.method, Method::GET | Method::HEAD)
             && let Some(location) = redirected(&parts.uri)
         {
-            return Ok(answer::moved(&location));
+            return answer::moved(&location);
         }
+        let database = Database::of(first);
         let told = match find(&meta, &database) {
             Ok(info) => {
-                let request = Request {
-                    context: &self.context,
-                    user: &user,
-                    from: &from,
-                    kind,
-                    bucket: database.bucket,
-                    uuid: info.uuid.clone(),
-                    name: "",
-                };
-                self.answer(request, (&meta, info), Target::of(rest), &parts, body).await
+                let (context, uuid) = (&self.context, info.uuid.clone());
+                let (user, bucket) = (&user, database.bucket);
+                let request = Request { context, user, from, kind, bucket, uuid, name: "" };
+                self.answer(request, (&meta, info), Target::of(rest), parts, body, door).await
             }
             Err(refused) => Err(refused),
         };
-        Ok(told.unwrap_or_else(|refused| answer::refused(kind, &refused)))
+        told.unwrap_or_else(|refused| answer::refused(kind, &refused))
     }
 
     async fn answer(
@@ -101,6 +109,7 @@ impl Views {
         target: Target<'_>,
         parts: &Parts,
         body: Bytes,
+        door: Door,
     ) -> Result<Reply, Refused> {
         let kind = request.kind;
         match (target, parts.method.as_str()) {
@@ -112,7 +121,9 @@ impl Views {
             (Target::Design(_), _) => Ok(answer::method_not_allowed(kind, OF_DESIGN)),
             (Target::View(design, view), "GET" | "HEAD" | "POST") => {
                 let Request { user, from, bucket, .. } = request;
-                let asked = queries::Request { user, from, kind, bucket, design, view, parts, body };
+                let may_redirect = door == Door::Own;
+                let asked =
+                    queries::Request { user, from, kind, bucket, design, view, parts, body, may_redirect };
                 self.queries.answer(meta, info, asked).await
             }
             (Target::View(..), _) => Ok(answer::method_not_allowed(kind, OF_VIEW)),
@@ -129,10 +140,37 @@ impl Views {
                 Request { name, ..request }.require(info)?;
                 Err(answer::not_found(format!("missing handler: {handler}")))
             }
+            (Target::Trial, "POST") => {
+                let (context, user) = (request.context, request.user);
+                let told = trial::run(&self.functions, context, (user, info), body).await?;
+                Ok(answer::with_json(kind, StatusCode::OK, &told))
+            }
+            (Target::Trial, _) => Ok(answer::method_not_allowed(kind, "POST")),
             (Target::Attachment, _) => Err(Refused::bad_request("attachments not supported in Couchbase")),
             (Target::AllDocuments, _) => Err(Refused::bad_request("_all_docs is no longer supported")),
             (Target::Nothing, _) => Err(answer::not_found("missing")),
         }
+    }
+}
+
+/// By which ports a request has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Door {
+    /// Those of views.
+    Own,
+    /// Those of REST. A browser there can follow nobody to another port.
+    Rest,
+}
+
+impl Behind for Views {
+    fn answer_admitted(
+        self: Arc<Self>,
+        parts: Parts,
+        path: Vec<String>,
+        admitted: Admitted,
+        from: Connection,
+    ) -> BoxFuture<'static, Reply> {
+        Box::pin(async move { self.tell(&parts, &path, admitted, &from, Door::Rest).await })
     }
 }
 
@@ -198,10 +236,11 @@ fn find<'m>(meta: &'m Metadata, database: &Database<'_>) -> Result<&'m BucketInf
     if database.is_vbucket { Err(answer::not_found("missing")) } else { Ok(info) }
 }
 
-/// The right that a request needs. A query by POST changes nothing.
-fn needed(method: &Method) -> Privilege {
-    match *method {
-        Method::GET | Method::HEAD | Method::POST => Privilege::ViewsRead,
+/// The right that a request needs. A query by POST changes nothing. Functions are run for senders that might store them.
+fn needed(method: &Method, target: Target<'_>) -> Privilege {
+    match (method, target) {
+        (_, Target::Trial) => Privilege::ViewsWrite,
+        (&Method::GET | &Method::HEAD | &Method::POST, _) => Privilege::ViewsRead,
         _ => Privilege::ViewsWrite,
     }
 }
@@ -232,9 +271,11 @@ mod tests {
 
     #[test]
     fn a_query_by_post_needs_no_more_than_one_by_get() {
-        assert_eq!(needed(&Method::POST), Privilege::ViewsRead);
+        let view = Target::View("x", "y");
+        assert_eq!(needed(&Method::POST, view), Privilege::ViewsRead);
+        assert_eq!(needed(&Method::POST, Target::Trial), Privilege::ViewsWrite);
         for method in [Method::PUT, Method::DELETE, Method::PATCH] {
-            assert_eq!(needed(&method), Privilege::ViewsWrite);
+            assert_eq!(needed(&method, view), Privilege::ViewsWrite);
         }
     }
 }

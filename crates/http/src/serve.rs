@@ -35,6 +35,7 @@ use tokio_rustls::{
 use crate::{
     client_chain::ClientChain,
     connection::{Connection, ShownByClient},
+    front::Admitted,
     gate::BoxFuture,
     places::{ListenerPlaces, Place},
     reply::Reply,
@@ -77,6 +78,18 @@ impl Default for Limits {
 pub trait Surface: Send + Sync + 'static {
     /// Answers one request.
     fn answer(self: Arc<Self>, parts: Parts, body: Incoming, from: Connection) -> BoxFuture<'static, Reply>;
+}
+
+/// What answers requests that another surface has admitted: their sender is known and has the right.
+pub trait Behind: Send + Sync + 'static {
+    /// Answers one request. `path`: its decoded segments, as this surface would be asked on a port of its own. The query is in `parts`.
+    fn answer_admitted(
+        self: Arc<Self>,
+        parts: Parts,
+        path: Vec<String>,
+        admitted: Admitted,
+        from: Connection,
+    ) -> BoxFuture<'static, Reply>;
 }
 
 /// The TLS configuration for a handshake that begins now.

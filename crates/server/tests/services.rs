@@ -157,6 +157,54 @@ fn the_views_of_a_bucket_are_for_senders_that_may_see_them() {
     node.stop().unwrap();
 }
 
+/// The web console can reach no port but that of REST.
+#[test]
+fn rest_carries_what_the_ports_of_views_answer_by_the_same_rights() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    rest(&node, "POST", "/pools/default/buckets", "name=guarded&ramQuotaMB=100&replicaNumber=0");
+    for (name, role) in [("reader", "views_reader"), ("writer", "views_admin"), ("other", "data_reader")] {
+        let form = format!("password=password&roles={role}[guarded]");
+        rest(&node, "PUT", &format!("/settings/rbac/users/local/{name}"), &form);
+    }
+    let ask = |method: &str, path: &str, login: &str, body: &str| {
+        let (port, login) = (node.ports().mgmt, Some(login).filter(|login| !login.is_empty()));
+        let (head, body) = exchange(connect(port), method, path, login, (JSON, body));
+        (status(&head), head, body)
+    };
+    let (reader, writer, other) = ("reader:password", "writer:password", "other:password");
+    let design = "/couchBase/guarded/_design/x";
+    for (method, path, login, wanted) in [
+        ("GET", design, "", 401),
+        ("GET", design, other, 403),
+        ("GET", "/couchBase/elsewhere/_design/x", reader, 403),
+        ("PUT", design, reader, 403),
+        ("DELETE", design, reader, 403),
+        ("POST", "/couchBase/guarded/_try", reader, 403),
+        ("PATCH", design, writer, 404),
+        ("GET", "/couchBase", writer, 404),
+        ("GET", design, reader, 404),
+        ("PUT", design, writer, 201),
+        ("GET", design, reader, 200),
+        ("GET", "/couchBase/guarded%2Fmaster/_design/x", writer, 403),
+        ("POST", "/couchBase/guarded/_try", writer, 400),
+    ] {
+        let (found, head, body) = ask(method, path, login, "{}");
+        assert_eq!(found, wanted, "{method} {path} {login}: {head}\n{body}");
+    }
+    // The same answer as on the port of views, in the same words.
+    let view = "/guarded/_design/x/_view/y?limit=1&key=%22a%22";
+    let own = exchange(connect(node.ports().capi), "GET", view, Some(reader), (FORM, ""));
+    let (found, _, body) = ask("GET", &format!("/couchBase{view}"), reader, "");
+    assert_eq!((found, &body), (404, &own.1));
+    assert!(body.contains("missing_named_view"), "{body}");
+    // A client that follows goes on through the same port.
+    let (found, head, _) = ask("GET", "/couchBase/guarded/_design%2Fx?a=b", reader, "");
+    assert_eq!(found, 301);
+    assert!(head.to_lowercase().contains("location: /couchbase/guarded/_design/x?a=b\r\n"), "{head}");
+    node.stop().unwrap();
+}
+
 #[test]
 fn a_node_that_cannot_start_a_process_for_functions_says_so_and_takes_none() {
     let dir = tempfile::tempdir().unwrap();

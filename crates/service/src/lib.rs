@@ -15,7 +15,7 @@ use std::{io, path::PathBuf, process::Command as Process, sync::Arc};
 
 use base::Now;
 use cluster::{Applied, ClusterError, Command};
-use http::{BoxFuture, Front, Gate, Surface};
+use http::{Behind, BoxFuture, Front, Gate, Surface};
 use storage::Fs;
 use tokio::{runtime::Handle, sync::watch};
 
@@ -54,6 +54,11 @@ pub trait Service: Send {
 pub trait Running: Send {
     /// What answers on each of its ports.
     fn surface(&self) -> Arc<dyn Surface>;
+
+    /// What answers requests that come by the management ports, if anything does: the web console can reach no other port.
+    fn behind(&self) -> Option<Arc<dyn Behind>> {
+        None
+    }
 
     /// What hears of buckets and of copies of vBuckets, if anything does. The node takes it once, before it serves the ports.
     fn hearer(&self) -> Option<Box<dyn Hearer>> {

@@ -37,6 +37,7 @@ mod stats_range;
 pub(crate) mod table;
 mod unsupported;
 mod users;
+pub(crate) mod views;
 mod webhook;
 
 use axum::http::{Method, StatusCode};

@@ -222,6 +222,32 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     get("pools/default/buckets/{bucket}/ddocs", Needs::Bucket(P::ViewsRead), "Design documents of a bucket.")
         .figures(),
+    // What the ports of views answer: see `views`.
+    get(
+        "couchBase/{bucket}/**",
+        Needs::Bucket(P::ViewsRead),
+        "As `/{bucket}/…` on the port of views: a design document, or the rows of a view.",
+    ),
+    post(
+        "couchBase/{bucket}/_try",
+        Needs::Bucket(P::ViewsWrite),
+        "Runs the functions of a view on documents that the request has. Nothing is stored.",
+    ),
+    post(
+        "couchBase/{bucket}/**",
+        Needs::Bucket(P::ViewsRead),
+        "As `/{bucket}/…` on the port of views: the rows of a view, by parameters in the body.",
+    ),
+    put(
+        "couchBase/{bucket}/**",
+        Needs::Bucket(P::ViewsWrite),
+        "As `/{bucket}/…` on the port of views: stores a design document.",
+    ),
+    delete(
+        "couchBase/{bucket}/**",
+        Needs::Bucket(P::ViewsWrite),
+        "As `/{bucket}/…` on the port of views: deletes a design document.",
+    ),
     get("pools/default/b/{bucket}", SEES_BUCKET, "What clients need of a bucket."),
     get(
         "pools/default/bs/{bucket}",

@@ -38,7 +38,7 @@ function refusal(status, body) {
 
 /** Sends a request; resolves with what the body says. `form` is an object of parameters, `text` a body as it is. */
 export async function ask(path, { method = 'GET', form, text, type, whole = false } = {}) {
-  const headers = { 'ns-server-ui': 'yes' };
+  const headers = { Accept: 'application/json, text/plain, */*', 'ns-server-ui': 'yes' };
   let body;
   if (form) {
     const pairs = Object.entries(form).filter(([, value]) => value !== undefined);

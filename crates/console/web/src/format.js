@@ -21,6 +21,8 @@ export function count(value) {
   return Number.isInteger(value) || Math.abs(value) >= 100 ? String(Math.round(value)) : value.toFixed(1);
 }
 
+export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? '' : 's'}`;
+
 export const percent = (value) => (Number.isFinite(value) ? `${value >= 99.95 || value === 0 ? Math.round(value) : value.toFixed(1)} %` : '–');
 
 export function micros(value) {

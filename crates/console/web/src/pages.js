@@ -7,6 +7,7 @@ import { Overview } from './overview.jsx';
 import { Servers } from './servers.jsx';
 import { Settings } from './settings.jsx';
 import { Users } from './users.jsx';
+import { Views } from './views.jsx';
 
 export const pages = [
   { path: '', title: 'Overview', Show: Overview },
@@ -14,6 +15,7 @@ export const pages = [
   { path: 'buckets', title: 'Buckets', Show: Buckets },
   { path: 'documents', title: 'Documents', Show: Documents },
   { path: 'collections', title: 'Collections', Show: Collections },
+  { path: 'views', title: 'Views', Show: Views },
   { path: 'users', title: 'Users', Show: Users },
   { path: 'settings', title: 'Settings', Show: Settings },
   { path: 'logs', title: 'Logs', Show: Logs },

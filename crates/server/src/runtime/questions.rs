@@ -14,6 +14,7 @@ use std::{
 use admin::AnswerParts;
 use base::NodeId;
 use cluster::auth::Identity;
+use http::Behind;
 use hyper::body::Bytes;
 use parking_lot::{Mutex, RwLock};
 use service::{Answer, Answers, AskError, NOT_RUNNING, Nodes, QUESTION_BYTES_MAX};
@@ -31,6 +32,8 @@ pub(crate) struct Questions {
     this_node: Arc<ThisNode>,
     /// What answers, by the names of services.
     answers: RwLock<BTreeMap<&'static str, Arc<dyn Answers>>>,
+    /// What answers clients that come by the management ports, by the names of services.
+    behind: RwLock<BTreeMap<&'static str, Arc<dyn Behind>>>,
     /// Answers that have not ended, by the node that asked.
     open: Arc<Places<Identity>>,
     /// Questions whose answers have not ended, by the node that is asked and the user on whose behalf.
@@ -42,8 +45,8 @@ const OPEN_FOR_USER: usize = OPEN_ANSWERS / 4;
 
 impl Questions {
     pub(crate) fn new(runtime: Handle, peers: Arc<Peers>, this_node: Arc<ThisNode>) -> Arc<Self> {
-        let (answers, open, asked) = Default::default();
-        Arc::new(Self { runtime, peers, this_node, answers, open, asked })
+        let (answers, behind, open, asked) = Default::default();
+        Arc::new(Self { runtime, peers, this_node, answers, behind, open, asked })
     }
 
     /// From now on a service is asked, and answers.
@@ -51,8 +54,19 @@ impl Questions {
         self.answers.write().insert(service, answers);
     }
 
+    /// From now on clients reach a service by the management ports.
+    pub(crate) fn reached_by(&self, service: &'static str, behind: Arc<dyn Behind>) {
+        self.behind.write().insert(service, behind);
+    }
+
+    /// What answers clients of a service that come by the management ports.
+    pub(crate) fn behind(&self, service: &str) -> Option<Arc<dyn Behind>> {
+        self.behind.read().get(service).cloned()
+    }
+
     /// A service answers no more.
     pub(crate) fn forget(&self, service: &str) {
+        self.behind.write().remove(service);
         self.answers.write().remove(service);
     }
 

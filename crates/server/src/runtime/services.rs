@@ -64,6 +64,9 @@ impl Services {
                     if let Some(answers) = running.answers() {
                         doors.questions.answered_by(name, answers);
                     }
+                    if let Some(behind) = running.behind() {
+                        doors.questions.reached_by(name, behind);
+                    }
                     all.running.push((name, running));
                 }
                 Err(error) => {

@@ -18,7 +18,7 @@ use cluster::{
     auth::{Identity, Judgement},
     consensus::Epoch,
 };
-use http::{AuditEvent, BoxFuture, Gate};
+use http::{AuditEvent, Behind, BoxFuture, Gate};
 use hyper::body::Bytes;
 use service::Progress;
 use tokio::sync::watch;
@@ -141,6 +141,10 @@ impl NodeControl for Control {
         from: &'a Identity,
     ) -> BoxFuture<'a, Result<Box<dyn AnswerParts>, String>> {
         Box::pin(self.questions.answer(service, question, from))
+    }
+
+    fn behind(&self, service: &str) -> Option<Arc<dyn Behind>> {
+        self.questions.behind(service)
     }
 
     fn documents(&self, question: DocumentQuestion) -> BoxFuture<'_, Result<DocumentAnswer, ClusterError>> {
