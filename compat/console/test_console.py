@@ -13,6 +13,7 @@ from settee.node import PASSWORD, USERNAME, Node, binary, scratch
 ADDRESS = os.environ["SETTEE_ADDRESS"]
 OTHER = "127.0.31.51"
 BUCKET = "songs"
+ABOUT_TIME = re.compile(r"^[\d.]+ (µs|ms|s)$")
 # A second of a load of 400 operations a second; a busy machine has some of them a moment late.
 ABOUT_400 = re.compile(r"^(3[5-9]|4[0-4])\d$")
 
@@ -110,8 +111,29 @@ class Console(unittest.TestCase):
                 self.assertEqual(self.browser.barriers(), [])
                 figure.get_by_role("button", name="Table of Operations per second").click()
                 expect(figure.get_by_role("cell", name=ABOUT_400).first).to_be_visible()
+                self.latency_is_shown()
             finally:
                 loading.terminate()
+
+    def latency_is_shown(self):
+        """Percentiles and the heat map of reads, and an objective that is set for them."""
+        self.browser.go("latency", BUCKET, "get")
+        self.heading("Latency of get")
+        for title, figures in (("Latency of get", ABOUT_TIME), ("Requests of get by latency", re.compile(r"^[1-9][\d.]*( k)?$"))):
+            figure = self.page.locator("figure", has=self.page.get_by_role("heading", name=title))
+            expect(figure.locator("canvas")).to_be_visible()
+            figure.get_by_role("button", name=f"Table of {title}").click()
+            expect(figure.get_by_role("cell", name=figures).first).to_be_visible()
+        operations = self.page.get_by_role("region", name="Latency by operation")
+        expect(operations.get_by_role("link", name="get", exact=True)).to_be_visible()
+        expect(self.page.get_by_role("cell", name="its work itself")).to_be_visible()
+        self.press("New objective")
+        self.field("Name").fill("fast-reads")
+        self.assertEqual(self.browser.barriers(), [])
+        self.press("Set it")
+        expect(self.page.get_by_role("cell", name="fast-reads", exact=True)).to_be_visible()
+        self.assertEqual(self.node.rest.get(f"/settee/slo/{BUCKET}/fast-reads").json["latencyUs"], 5000)
+        self.assertEqual(self.browser.barriers(), [])
 
     def test_05_a_document_is_written_and_changed(self):
         self.page.get_by_role("link", name="Documents", exact=True).click()
@@ -178,7 +200,7 @@ class Console(unittest.TestCase):
             self.assertEqual(rest.get(f"/pools/default/buckets/{BUCKET}/docs/n{number}").json["json"], "1")
 
     def test_07_every_other_page_can_be_used_by_everybody(self):
-        for title in ("Collections", "Users", "Settings", "Logs"):
+        for title in ("Alerts", "Collections", "Users", "Settings", "Logs"):
             self.page.get_by_role("link", name=title, exact=True).click()
             self.heading(title)
             expect(self.page.get_by_text("Loading…")).to_have_count(0)

@@ -17,6 +17,7 @@ use crate::{
     certificates::Certificates,
     cluster_status::ClusterStatus,
     documents::{DocumentAnswer, DocumentQuestion},
+    latency::{LatencyPast, LatencyZoom},
     objectives::Counted,
     routes::{FiringAlert, Probed},
 };
@@ -97,6 +98,11 @@ pub trait NodeControl: Gate {
     fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)>;
     /// What this node has sampled of a bucket; nothing when it is not open.
     fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples>;
+    /// How long operations of a bucket took on this node; nothing when it is not open.
+    fn latency_past(&self, bucket: &str, zoom: LatencyZoom) -> Option<LatencyPast> {
+        let _ = (bucket, zoom);
+        None
+    }
     /// What fires on this node, the gravest first.
     fn firing_alerts(&self) -> Vec<FiringAlert> {
         Vec::new()

@@ -112,6 +112,8 @@ pub enum DocumentRefusal {
     NotSupported,
     /// It may do it later.
     Busy(String),
+    /// It may or may not have been done: nobody knows yet.
+    Ambiguous(String),
     /// It will not do it.
     Refused(String),
 }

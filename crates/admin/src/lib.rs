@@ -16,6 +16,7 @@ mod control;
 pub mod documents;
 mod events;
 mod figures;
+pub mod latency;
 #[cfg(test)]
 mod matrix;
 mod merged;

@@ -9,7 +9,7 @@ mod progress;
 mod songs;
 mod table;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// The version, and the commit that `build.rs` has found.
@@ -35,9 +35,16 @@ enum Command {
     Slo(commands::slo::Args),
     Status(commands::status::Args),
     Top(commands::top::Args),
+    Get(commands::documents::GetArgs),
+    Cat(commands::documents::CatArgs),
+    Set(commands::documents::SetArgs),
+    Rm(commands::documents::RmArgs),
+    Ls(commands::documents::LsArgs),
     Songs(commands::songs::Args),
     Torture(commands::torture::Args),
     View(commands::view::Args),
+    Completions(commands::manual::CompletionsArgs),
+    Man(commands::manual::ManArgs),
     /// Run functions of views for a node, which starts this by itself
     #[command(hide = true)]
     RunFunctions,
@@ -60,9 +67,17 @@ fn main() -> ExitCode {
         // Its exit code says how the cluster is.
         Command::Status(args) => return commands::status::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        // Their exit codes tell a document that is not there from a failure.
+        Command::Get(args) => return commands::documents::get(&args),
+        Command::Cat(args) => return commands::documents::cat(&args),
+        Command::Set(args) => return commands::documents::set(&args),
+        Command::Rm(args) => return commands::documents::rm(&args),
+        Command::Ls(args) => commands::documents::ls(&args),
         Command::Songs(args) => commands::songs::run(args),
         Command::Torture(args) => commands::torture::run(args),
         Command::View(args) => commands::view::run(args),
+        Command::Completions(args) => commands::manual::completions(&args, Cli::command()),
+        Command::Man(args) => commands::manual::man(&args, Cli::command()),
         Command::RunFunctions => commands::functions::run(),
     };
     match outcome {

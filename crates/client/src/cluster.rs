@@ -212,6 +212,22 @@ impl Client {
         self.store(Opcode::Set, key, value, &WriteOptions::default())
     }
 
+    /// Stores a document that does not exist yet.
+    ///
+    /// # Errors
+    /// Any status but success; "exists" if there is one.
+    pub fn add(&mut self, key: &[u8], value: &[u8], options: &WriteOptions) -> Result<Mutation> {
+        self.store(Opcode::Add, key, value, options)
+    }
+
+    /// Stores a document, whether it exists or not unless `options` name its version.
+    ///
+    /// # Errors
+    /// Any status but success.
+    pub fn put(&mut self, key: &[u8], value: &[u8], options: &WriteOptions) -> Result<Mutation> {
+        self.store(Opcode::Set, key, value, options)
+    }
+
     /// Deletes a document.
     ///
     /// # Errors

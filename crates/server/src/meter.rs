@@ -118,7 +118,7 @@ impl Histogram {
 
 /// Which bucket of a histogram a duration falls into.
 #[inline]
-fn step_of(micros: u64) -> usize {
+pub(crate) fn step_of(micros: u64) -> usize {
     if micros < 8 {
         return micros as usize;
     }
@@ -128,7 +128,7 @@ fn step_of(micros: u64) -> usize {
 }
 
 /// The smallest duration of a histogram's bucket, in microseconds.
-fn step_floor(step: usize) -> u64 {
+pub(crate) fn step_floor(step: usize) -> u64 {
     if step < 8 {
         return step as u64;
     }

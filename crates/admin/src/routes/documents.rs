@@ -313,7 +313,28 @@ fn refused(refusal: DocumentRefusal) -> Refusal {
         }
         R::NotSupported => failed(StatusCode::NOT_IMPLEMENTED, "memcached_error", "not_supported"),
         R::Busy(reason) => failed(StatusCode::SERVICE_UNAVAILABLE, "temporary_failure", &reason),
+        // No fault of the request's. A proxy must not repeat it: it may be done already.
+        R::Ambiguous(reason) => failed(StatusCode::INTERNAL_SERVER_ERROR, "memcached_error", &reason),
         R::Refused(reason) => failed(StatusCode::BAD_REQUEST, "bad_request", &reason),
     }
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_sender_has_done_wrong_is_the_senders_fault() {
+        use DocumentRefusal as R;
+        let status = |refusal| refused(refusal).0.status().as_u16();
+        let text = || "why".to_owned();
+        assert_eq!(status(R::Ambiguous(text())), 500);
+        assert_eq!(status(R::Busy(text())), 503);
+        assert_eq!(status(R::NotHere), 503);
+        assert_eq!(status(R::NotSupported), 501);
+        assert_eq!(status(R::OtherVersion), 409);
+        assert_eq!(status(R::Missing), 404);
+        assert_eq!(status(R::Refused(text())), 400);
+    }
 }

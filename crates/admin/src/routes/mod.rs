@@ -15,6 +15,7 @@ mod documents;
 mod failover;
 mod groups;
 pub(crate) mod health;
+mod latency;
 mod logs;
 mod membership;
 mod metrics;
@@ -120,6 +121,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "alerts", "kinds"] if get => alerts::kinds(),
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
+        ["settee", "latency", bucket] if get => latency::show(call, bucket).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
     }
@@ -138,6 +140,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "join" => return membership::join(call).await,
         "figures" => return figures::show(call),
         "samples" => return stats::show(call),
+        "latency" => return latency::answer(call),
         "objectives" => return objectives::show(call),
         "alerts" => return alerts::show(call),
         "probes" => return probe::show(call),

@@ -310,6 +310,11 @@ pub(crate) const ROUTES: &[Route] = &[
     get("settee/probe", SEES, "What every node's probes of buckets on nodes have found."),
     put("settee/probe", MANAGES, "Sets which buckets are probed, whether by writes too, and how often."),
     get("settee/probe/metrics", Needs::Cluster(P::ClusterStats), "This node's probes under published names."),
+    get(
+        "settee/latency/{bucket}",
+        Needs::Bucket(P::Stats),
+        "How long operations of a bucket took over time: percentiles, histograms, and what they waited for.",
+    ),
     get("settee/slo", Needs::AnyBucket(P::BucketRead), "Objectives of latency, and how they are kept."),
     get("settee/slo/{bucket}", SEES_BUCKET, "Objectives of a bucket, and how they are kept."),
     get("settee/slo/{bucket}/{name}", SEES_BUCKET, "An objective, and how it is kept."),

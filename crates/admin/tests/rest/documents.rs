@@ -45,8 +45,38 @@ fn a_document_is_written_read_and_deleted() {
     assert_eq!((&raw["base64"], &raw["meta"]["flags"]), (&json!("bm90IGpzb24="), &json!(7)));
     assert_eq!(node.send("DELETE", &path, ADMIN, None).status, 200);
     assert_eq!(node.send("DELETE", &path, ADMIN, None).status, 404);
-    let kinds: Vec<_> = node.node.audited.lock().unwrap().iter().map(|event| event.kind).collect();
-    assert!(kinds.contains(&AuditKind::DocumentRead) && kinds.contains(&AuditKind::DocumentChanged));
+}
+
+#[test]
+fn auditors_are_told_of_each_act_on_a_document_and_of_no_other() {
+    let node = node();
+    let reader = with_user(&node, "reader", "data_reader[b:s:c]");
+    let path = format!("{OF_COLLECTION}/a%2Fb");
+    assert_eq!(node.post(&path, "value=1").status, 200);
+    assert_eq!(node.send("GET", &path, Some(&reader), None).status, 200);
+    assert_eq!(node.send("GET", &format!("{OF_COLLECTION}/none"), Some(&reader), None).status, 404);
+    assert_eq!(node.send("POST", &path, Some(&reader), Some("value=2")).status, 403);
+    assert_eq!(node.post(&path, "value=2&cas=1").status, 409);
+    assert_eq!(node.send("DELETE", &path, ADMIN, None).status, 200);
+    let audited = node.node.audited.lock().unwrap();
+    let acts = audited
+        .iter()
+        .filter(|event| [AuditKind::DocumentRead, AuditKind::DocumentChanged].contains(&event.kind));
+    let acts: Vec<_> = acts
+        .map(|event| {
+            assert_eq!(event.subject, "b/s/c/a/b");
+            assert!(event.peer.is_some());
+            (event.kind, event.user.name.as_str(), event.details.as_str())
+        })
+        .collect();
+    let expected = [
+        (AuditKind::DocumentChanged, "Administrator", "POST"),
+        (AuditKind::DocumentRead, "reader", ""),
+        // A change is told before it is tried, so this one is told although it was refused.
+        (AuditKind::DocumentChanged, "Administrator", "POST"),
+        (AuditKind::DocumentChanged, "Administrator", "DELETE"),
+    ];
+    assert_eq!(acts, expected);
 }
 
 #[test]

@@ -3,9 +3,11 @@
 
 pub(crate) mod cluster;
 pub(crate) mod doctor;
+pub(crate) mod documents;
 pub(crate) mod functions;
 pub(crate) mod init;
 pub(crate) mod load;
+pub(crate) mod manual;
 pub(crate) mod plan;
 pub(crate) mod quickstart;
 pub(crate) mod serve;

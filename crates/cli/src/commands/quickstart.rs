@@ -143,6 +143,8 @@ fn options(args: &QuickstartArgs, password: &str) -> ServeOptions {
 fn how_to_connect(listen: IpAddr, password: &str) -> String {
     format!(
         "
+The web console: http://{listen}:8091/ui/ (log in as {USERNAME} with password {password})
+
 Connect as {USERNAME} with password {password}, bucket {BUCKET}:
 
   Python   pip install couchbase
@@ -196,7 +198,9 @@ mod tests {
         assert_eq!(password, kept_password(&one).unwrap());
         let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(one.clone()), mode(one.join(PASSWORD_FILE))), (0o700, 0o600));
-        assert!(how_to_connect("127.0.0.1".parse().unwrap(), &password).contains(&password), "it is printed");
+        let printed = how_to_connect("127.0.0.1".parse().unwrap(), &password);
+        let console = format!("http://127.0.0.1:8091/ui/ (log in as {USERNAME} with password {password})");
+        assert!(printed.contains(&console), "{printed}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ import { clock, count, last } from './format.js';
 const HEIGHT = 150;
 
 /** A colour of the style sheet as a canvas understands it. */
-function colour(name) {
+export function colour(name) {
   const probe = document.createElement('i');
   probe.style.color = `var(--${name})`;
   document.body.append(probe);

@@ -38,12 +38,10 @@ function ofBucket({ name }, samples) {
 }
 
 /** Alerts that fire on any node. Nodes that are not heard of are found by themselves. */
-function ofAlerts(firing, buckets) {
-  return firing.filter(({ name }) => name !== 'node_down').map(({ name, level, subject, text, since }) => {
-    const bucket = buckets.find((one) => one.name === subject.split('/')[0]);
-    const place = bucket ? { page: 'buckets', name: bucket.name } : { page: 'servers' };
-    return { level: level === 'critical' ? 'bad' : 'warn', text, advice: `Since ${moment(Date.parse(since))}. docs/operating/alerts.md says what to do about ${name}.`, ...place };
-  });
+function ofAlerts(firing) {
+  return firing.filter(({ name }) => name !== 'node_down').map(({ name, level, text, since }) => (
+    { level: level === 'critical' ? 'bad' : 'warn', text, advice: `Since ${moment(Date.parse(since))}. The page Alerts says what to do about ${name}.`, page: 'alerts' }
+  ));
 }
 
 /** What the node that answers says, where the reader may not see the alerts of all. */
@@ -60,7 +58,7 @@ export function findings(pool, buckets, samples, firing) {
   } else if (!pool.balanced && !found.some((one) => one.page === 'servers')) {
     found.push({ level: 'warn', text: 'Data is not spread as it should be.', advice: 'Rebalance on the page Servers.', page: 'servers' });
   }
-  found.push(...(firing ? ofAlerts(firing, buckets) : ofPool(pool.alerts ?? [])));
+  found.push(...(firing ? ofAlerts(firing) : ofPool(pool.alerts ?? [])));
   for (const bucket of buckets) found.push(...ofBucket(bucket, samples[bucket.name]));
   if (pool.nodes.length > 1) {
     const bare = buckets.filter((bucket) => bucket.replicaNumber === 0).map((bucket) => bucket.name);

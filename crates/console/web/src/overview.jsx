@@ -58,14 +58,14 @@ const rate = (samples, name) => last(samples?.[name]) ?? 0;
 function Objectives({ objectives }) {
   const state = { met: 'good', burning: 'warn', exhausted: 'bad' };
   const columns = [
-    { title: 'Objective', value: (row) => `${row.bucket} ${row.name}`, show: (row) => <><b>{row.name}</b> of <a href={to('buckets', row.bucket)}>{row.bucket}</a></> },
+    { title: 'Objective', value: (row) => `${row.bucket} ${row.name}`, show: (row) => <><b>{row.name}</b> of <a href={to('latency', row.bucket)}>{row.bucket}</a></> },
     { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <span class="even">{row.targetPercent} % of {row.operation} within {micros(row.latencyUs)}</span> },
     { title: 'Kept', value: (row) => row.attainedPercent ?? -1, show: (row) => (Number.isFinite(row.attainedPercent) ? `${row.attainedPercent.toFixed(3)} %` : '–'), isNumber: true },
     { title: 'Budget left', value: (row) => row.budgetLeftPercent ?? 100, show: (row) => percent(row.budgetLeftPercent), isNumber: true },
     { title: 'State', value: (row) => row.state, show: (row) => <Badge kind={state[row.state]}>{row.state}</Badge> },
   ];
   const keyOf = (row) => `${row.bucket} ${row.name}`;
-  return objectives.length ? <Table caption="Objectives of latency" columns={columns} rows={objectives} keyOf={keyOf} /> : <p class="help">No objective of latency is set: <code>settee slo set</code> sets one, and this page says whether it is kept.</p>;
+  return objectives.length ? <Table caption="Objectives of latency" columns={columns} rows={objectives} keyOf={keyOf} /> : <p class="help">No objective of latency is set. The page <a href={to('latency')}>Latency</a> sets one, and this page says whether it is kept.</p>;
 }
 
 function Slow({ buckets, samples, objectives }) {

@@ -1,7 +1,9 @@
 // Every page, in the order of the navigation.
+import { Alerts } from './alerts.jsx';
 import { Buckets } from './buckets.jsx';
 import { Collections } from './collections.jsx';
 import { Documents } from './documents.jsx';
+import { Latency } from './latency.jsx';
 import { Logs } from './logs.jsx';
 import { Overview } from './overview.jsx';
 import { Servers } from './servers.jsx';
@@ -13,6 +15,8 @@ export const pages = [
   { path: '', title: 'Overview', Show: Overview },
   { path: 'servers', title: 'Servers', Show: Servers },
   { path: 'buckets', title: 'Buckets', Show: Buckets },
+  { path: 'alerts', title: 'Alerts', Show: Alerts },
+  { path: 'latency', title: 'Latency', Show: Latency },
   { path: 'documents', title: 'Documents', Show: Documents },
   { path: 'collections', title: 'Collections', Show: Collections },
   { path: 'views', title: 'Views', Show: Views },

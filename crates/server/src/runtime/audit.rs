@@ -405,6 +405,45 @@ mod tests {
     }
 
     #[test]
+    fn acts_on_documents_over_rest_say_who_did_what_to_which_document() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        for (kind, details) in [
+            (AuditKind::DocumentRead, ""),
+            (AuditKind::DocumentChanged, "POST"),
+            (AuditKind::DocumentChanged, "DELETE"),
+        ] {
+            let act = http::AuditEvent {
+                kind,
+                user: Identity::unproved("ann", Domain::Local),
+                peer: Some("10.0.0.1:4000".parse().unwrap()),
+                subject: "songs/_default/_default/album/1".into(),
+                details: details.into(),
+            };
+            record_rest(&log, &act);
+        }
+        drop(log);
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> =
+            lines.iter().map(|line| (line["name"].as_str(), line["details"].as_str())).collect();
+        let expected = [
+            (Some(DOCUMENT_READ), Some("")),
+            (Some(DOCUMENT_CHANGED), Some("POST")),
+            (Some(DOCUMENT_CHANGED), Some("DELETE")),
+        ];
+        assert_eq!(told, expected, "{text}");
+        for line in lines {
+            assert_eq!(
+                (&line["user"], &line["domain"], &line["peer"]),
+                (&json!("ann"), &json!("local"), &json!("10.0.0.1:4000"))
+            );
+            assert_eq!(line["subject"], "songs/_default/_default/album/1");
+        }
+    }
+
+    #[test]
     fn events_are_on_disk_when_the_log_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");

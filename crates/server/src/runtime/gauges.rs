@@ -10,11 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use admin::latency::LatencyZoom;
 use parking_lot::Mutex;
 use stats::{Samples, SystemStats, Zoom};
 use tokio::sync::watch;
 
-use super::history::{self, History, Moment};
+use super::{
+    history::{self, History, Moment},
+    latency_past::LatencyPast,
+};
 use crate::{
     Shared,
     account::node_memory,
@@ -51,6 +55,7 @@ pub(crate) struct Gauges {
     data_dir: CString,
     seconds: Mutex<LastSecond>,
     history: History,
+    latencies: LatencyPast,
     started: Instant,
 }
 
@@ -58,7 +63,8 @@ impl Gauges {
     pub(crate) fn new(data_dir: &Path) -> Self {
         // A path that holds a zero byte could not have been opened; an empty one reads as "no figures".
         let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
-        Self { data_dir, seconds: Mutex::default(), history: History::default(), started: Instant::now() }
+        let (seconds, history, latencies) = Default::default();
+        Self { data_dir, seconds, history, latencies, started: Instant::now() }
     }
 
     /// Where the data lies.
@@ -123,6 +129,15 @@ impl Gauges {
         self.history.last_minute(bucket, stat)
     }
 
+    /// How long operations of a bucket took.
+    pub(crate) fn latency_past(
+        &self,
+        bucket: &str,
+        zoom: LatencyZoom,
+    ) -> Option<admin::latency::LatencyPast> {
+        self.latencies.told(bucket, zoom)
+    }
+
     fn moment(&self, shared: &Shared) -> Moment {
         let steady_secs = self.started.elapsed().as_secs_f64();
         Moment { unix_secs: u64::from(shared.now().unix_secs()), steady_secs }
@@ -143,7 +158,10 @@ impl Gauges {
             readings.extend(statistics::of_bucket(&facts, &dcp));
             (name.to_owned(), readings)
         });
-        self.history.add(self.moment(shared), said.collect());
+        let moment = self.moment(shared);
+        self.history.add(moment, said.collect());
+        let meters = snapshot.buckets.iter().map(|(name, entry)| (name.as_str(), &entry.meter));
+        self.latencies.look(moment.unix_secs, meters);
     }
 
     fn measure_rates(&self, facts: &[(&str, &BucketEntry, BucketFacts)]) {

@@ -32,6 +32,7 @@ mod housekeeping;
 mod http;
 mod identity;
 mod internal;
+mod latency_past;
 mod listeners;
 mod maps;
 mod objectives;

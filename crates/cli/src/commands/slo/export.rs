@@ -44,6 +44,21 @@ impl Objective {
         (self.target_percent * 10_000.0).round() / 1_000_000.0
     }
 
+    /// What `OpenSLO` knows it by: at most 63 of `a-z`, `0-9` and `-`. The hash at the end tells names apart that are alike without it,
+    /// such as `a-b` of `c` and `b` of `c-a`, or `Reads` and `reads`.
+    fn resource_name(&self) -> String {
+        const READABLE_MAX: usize = 39;
+        let readable = format!("settee-{}-{}", self.bucket, self.name).to_lowercase();
+        let readable = readable.replace(|one: char| !one.is_ascii_alphanumeric(), "-");
+        let readable = readable.get(..READABLE_MAX).unwrap_or(&readable).trim_end_matches('-');
+        // FNV-1a: the same in every version, unlike the hashes of the standard library. Neither name has a slash.
+        let hash =
+            format!("{}/{}", self.bucket, self.name).bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+        format!("{readable}-{hash:016x}")
+    }
+
     fn labels(&self) -> String {
         format!("bucket={},objective={}", quoted(&self.bucket), quoted(&self.name))
     }
@@ -128,7 +143,7 @@ pub(super) fn openslo(objectives: &[Objective]) -> String {
         )
     };
     let documents = objectives.iter().map(|one| {
-        let name = format!("settee-{}-{}", one.bucket, one.name).to_lowercase().replace(['_', '.', '%'], "-");
+        let name = one.resource_name();
         let of_all = |counter: &str| format!("sum({counter}{{{}}})", one.labels());
         format!(
             "---\napiVersion: openslo/v1\nkind: SLO\nmetadata:\n  name: {}\n  displayName: {}\nspec:\n  description: {}\n  \
@@ -176,6 +191,25 @@ mod tests {
             assert!(rules.contains(text), "{text}\n{rules}");
         }
         assert_eq!(prometheus(&[]), "groups: []\n");
+    }
+
+    #[test]
+    fn openslo_knows_every_objective_by_a_name_of_its_own() {
+        let pairs = [("a-b", "c"), ("a", "b-c"), ("a_b", "c"), ("a.b", "c"), ("A", "b-c"), ("a", "B.c")];
+        let long = "x".repeat(100);
+        let names: std::collections::BTreeSet<String> = pairs
+            .into_iter()
+            .chain([(long.as_str(), "a"), (long.as_str(), "b")])
+            .map(|(bucket, name)| {
+                Objective { bucket: bucket.into(), name: name.into(), ..objective() }.resource_name()
+            })
+            .collect();
+        assert_eq!(names.len(), 8, "{names:?}");
+        for name in names {
+            let is_plain =
+                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            assert!(is_plain && name.len() <= 63 && name.starts_with("settee-"), "{name}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod change;
 mod documents;
 mod errors;
-mod place;
+pub(super) mod place;
 mod query;
 pub(super) mod rows;
 mod text;

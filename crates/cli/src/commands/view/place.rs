@@ -14,18 +14,18 @@ const VIEWS_PORT: u16 = 8092;
 
 /// The bucket, where its cluster is, and as whom to talk to it.
 #[derive(Args, Clone)]
-pub(super) struct Place {
+pub(in crate::commands) struct Place {
     /// The bucket
     #[arg(long, short, default_value = "default", value_name = "NAME", env = "SETTEE_BUCKET")]
-    pub(super) bucket: String,
+    pub(in crate::commands) bucket: String,
 
     #[command(flatten)]
-    pub(super) access: Access,
+    pub(in crate::commands) access: Access,
 }
 
 /// A bucket, as a node has shown its cluster.
-pub(super) struct Bucket {
-    pub(super) rest: Rest,
+pub(in crate::commands) struct Bucket {
+    pub(in crate::commands) rest: Rest,
     place: Place,
     /// The nodes, the one that was asked first.
     nodes: Vec<Node>,
@@ -49,7 +49,7 @@ pub(super) struct Told {
 
 impl Place {
     /// Finds a node that shows the bucket. A user who may see views and nothing else is shown the cluster's ports.
-    pub(super) fn open(&self) -> Result<Bucket, Failure> {
+    pub(in crate::commands) fn open(&self) -> Result<Bucket, Failure> {
         let path = format!("/pools/default/buckets/{}", percent(&self.bucket));
         let what = format!("bucket {} (-b names another one)", self.bucket);
         let (rest, mut nodes) = self.access.first(what, |rest| match rest.get_json(&path) {
@@ -120,16 +120,16 @@ pub(super) fn view_name(name: &str) -> Result<(&str, &str), Failure> {
 }
 
 impl Bucket {
-    pub(super) fn name(&self) -> &str {
+    pub(in crate::commands) fn name(&self) -> &str {
         &self.place.bucket
     }
 
-    pub(super) fn access(&self) -> &Access {
+    pub(in crate::commands) fn access(&self) -> &Access {
         &self.place.access
     }
 
     /// Where documents of the bucket are asked for.
-    pub(super) fn documents(&self) -> Result<&str, Failure> {
+    pub(in crate::commands) fn documents(&self) -> Result<&str, Failure> {
         let address = self.nodes.iter().find_map(|node| node.documents.as_deref());
         address.ok_or_else(|| {
             Failure("no node shows where it serves documents; name another one (--host)".into())

@@ -284,9 +284,29 @@ fn refusal(status: Status) -> DocumentRefusal {
         Status::KeyNotFound => DocumentRefusal::Missing,
         Status::KeyExists => DocumentRefusal::OtherVersion,
         Status::NotSupported => DocumentRefusal::NotSupported,
-        Status::TemporaryFailure | Status::Busy | Status::Locked | Status::SyncWriteInProgress => {
+        Status::TemporaryFailure
+        | Status::Busy
+        | Status::Locked
+        | Status::SyncWriteInProgress
+        | Status::SyncWriteReCommitInProgress => {
             DocumentRefusal::Busy(format!("{}. Try again.", status.text()))
         }
+        Status::SyncWriteAmbiguous => {
+            let text = "It is not known whether the document was changed: too few nodes have answered in time. Read it.";
+            DocumentRefusal::Ambiguous(text.into())
+        }
         other => DocumentRefusal::Refused(other.text().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_may_have_happened_is_not_called_refused() {
+        assert!(matches!(refusal(Status::SyncWriteAmbiguous), DocumentRefusal::Ambiguous(_)));
+        assert!(matches!(refusal(Status::SyncWriteInProgress), DocumentRefusal::Busy(_)));
+        assert!(matches!(refusal(Status::TooBig), DocumentRefusal::Refused(_)));
     }
 }

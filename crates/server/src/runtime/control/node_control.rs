@@ -11,6 +11,7 @@ use admin::{
     AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, Indexing,
     JoinOffer, NodeCall, NodeControl, Obstacle, Probed,
     documents::{DocumentAnswer, DocumentQuestion},
+    latency::{LatencyPast, LatencyZoom},
 };
 use base::NodeId;
 use cluster::{
@@ -335,6 +336,10 @@ impl NodeControl for Control {
         let firing: Vec<String> =
             self.alerting().firing().into_iter().filter(is_other).map(|firing| firing.text).collect();
         holding.into_iter().map(|one| one.text).chain(firing).collect()
+    }
+
+    fn latency_past(&self, bucket: &str, zoom: LatencyZoom) -> Option<LatencyPast> {
+        self.gauges.latency_past(bucket, zoom)
     }
 
     fn firing_alerts(&self) -> Vec<FiringAlert> {

@@ -1,0 +1,110 @@
+//! `/settee/latency`: how long operations of a bucket took on all nodes, over time. Of Settee alone.
+
+use std::sync::Arc;
+
+use cluster::config;
+use http::reply::{self, Outcome, json_ok};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{nodes, stats};
+use crate::{
+    call::Call,
+    figures::{ask, question},
+    latency::{Histogram, LatencyPast, LatencyZoom, Times, Together},
+};
+
+/// Where a node tells the others what it has counted.
+const PATH: &str = "/_settee/latency";
+
+/// What one node asks another.
+#[derive(Debug, Serialize, Deserialize)]
+struct Question {
+    bucket: String,
+    zoom: LatencyZoom,
+}
+
+/// `GET /settee/latency/{bucket}`: percentiles of each operation. The one that `operation` names has its histograms as well.
+pub(super) async fn show(call: &Call, bucket: &str) -> Outcome {
+    call.bucket(bucket)?;
+    let zoom = call.query.get("zoom").map_or(Some(LatencyZoom::Minutes), LatencyZoom::parse);
+    let zoom = zoom.ok_or_else(|| reply::bad_request("zoom must be minutes, hour or day"))?;
+    let _turn = stats::TURN.acquire().await;
+    let (told, missing) = told(call, bucket, zoom).await;
+    let all = Together::of(told, zoom);
+    let with_histogram = call.query.get("operation");
+    let of = |all_of: &std::collections::BTreeMap<String, Times>| -> Map<String, Value> {
+        let each = all_of.iter().map(|(name, times)| {
+            (name.clone(), view(times, &all.at_secs, with_histogram == Some(name.as_str())))
+        });
+        each.collect()
+    };
+    let timestamps: Vec<u64> = all.at_secs.iter().map(|at| at.saturating_mul(1000)).collect();
+    Ok(json_ok(&json!({
+        "zoom": zoom.name(), "stepSecs": zoom.step_secs(), "timestamps": timestamps,
+        "operations": of(&all.operations), "phases": of(&all.phases), "missingNodes": missing,
+    })))
+}
+
+/// `POST /_settee/latency`: what this node has counted.
+pub(super) fn answer(call: &Call) -> Outcome {
+    let Question { bucket, zoom } =
+        serde_json::from_slice(&call.body).map_err(|error| reply::bad_request(&error.to_string()))?;
+    let Some(past) = call.api.control.latency_past(&bucket, zoom) else { return Ok(reply::not_found()) };
+    let past = serde_json::to_value(past).map_err(|error| reply::bad_request(&error.to_string()))?;
+    Ok(json_ok(&past))
+}
+
+/// What nodes have counted, and those that do not say.
+async fn told(call: &Call, bucket: &str, zoom: LatencyZoom) -> (Vec<LatencyPast>, Vec<String>) {
+    let (control, this) = (&call.api.control, call.api.control.this_node());
+    let (mut told, mut missing) = (Vec::new(), Vec::new());
+    let mut asked = tokio::task::JoinSet::new();
+    for node in config::shown_nodes(&call.meta) {
+        if node.uuid == this {
+            told.extend(control.latency_past(bucket, zoom));
+            continue;
+        }
+        let (id, is_silent) = (node.id, call.status.silent.contains(&node.id));
+        let body = serde_json::to_vec(&Question { bucket: bucket.into(), zoom }).unwrap_or_default();
+        let (control, question) = (Arc::clone(control), question(node, PATH, body));
+        asked.spawn(async move {
+            let answer = if is_silent { None } else { ask(control.as_ref(), question).await };
+            (id, answer)
+        });
+    }
+    for (id, answer) in asked.join_all().await {
+        match answer {
+            Some(past) => told.push(past),
+            None => missing.extend(call.meta.node_by_id(id).map(|node| nodes::hostname(call, node))),
+        }
+    }
+    (told, missing)
+}
+
+/// Figures at each of these moments, and of all of them together. Where nothing was counted there is no percentile.
+fn view(times: &Times, at_secs: &[u64], with_histogram: bool) -> Value {
+    let nothing = Histogram::default();
+    let mut all = Histogram::default();
+    let each: Vec<&Histogram> = at_secs.iter().map(|at| times.get(at).unwrap_or(&nothing)).collect();
+    for histogram in &each {
+        all.add(&histogram.steps().copied().collect::<Vec<_>>());
+    }
+    let quantiles = |share: f64| -> Vec<Option<f64>> { each.iter().map(|one| rounded(one, share)).collect() };
+    let counts: Vec<u64> = each.iter().map(|one| one.count()).collect();
+    let mut shown = json!({
+        "counts": counts, "p50Us": quantiles(0.5), "p99Us": quantiles(0.99), "p999Us": quantiles(0.999),
+        "all": { "count": all.count(), "p50Us": rounded(&all, 0.5), "p99Us": rounded(&all, 0.99), "p999Us": rounded(&all, 0.999) },
+    });
+    if with_histogram {
+        let steps = |one: &&Histogram| -> Vec<Value> {
+            one.steps().map(|step| json!([step.from_us, step.to_us, step.count])).collect()
+        };
+        shown["histograms"] = each.iter().map(steps).collect::<Vec<_>>().into();
+    }
+    shown
+}
+
+fn rounded(histogram: &Histogram, share: f64) -> Option<f64> {
+    histogram.quantile(share).map(|micros| (micros * 10.0).round() / 10.0)
+}

@@ -1,0 +1,96 @@
+// Alerts: what fires now with what to do about it, every kind there is, and where they are posted.
+import { useState } from 'preact/hooks';
+import { ask, drop, put } from './api.js';
+import { duration, moment } from './format.js';
+import { Badge, Field, Form, Loading, Page, Table, Trouble, note } from './parts.jsx';
+import { useAsk, usePoll } from './poll.js';
+import { to } from './route.js';
+
+const LEVELS = { critical: ['bad', 'Act'], warning: ['warn', 'Look'] };
+const levelOf = (level) => {
+  const [kind, text] = LEVELS[level] ?? ['', level];
+  return <Badge kind={kind}>{text}</Badge>;
+};
+const look = () => Promise.all([ask('/settee/alerts'), ask('/settee/alerts/kinds')]);
+
+function Firing({ firing, kinds }) {
+  if (!firing.length) return <p class="answer">No alert fires.</p>;
+  return (
+    <ul class="alerts">
+      {firing.map((alert) => {
+        const about = kinds.find((one) => one.name === alert.name);
+        const since = Date.parse(alert.since);
+        return (
+          <li key={`${alert.node} ${alert.name} ${alert.subject}`}>
+            <p>{levelOf(alert.level)} <b>{alert.text}</b></p>
+            <p class="quiet">{alert.name} on {alert.node}, since {moment(since)} ({duration((Date.now() - since) / 1000)})</p>
+            {about ? <p><b>What to do.</b> {about.act}</p> : null}
+            {about ? <p class="quiet">{about.means} {about.cause}</p> : null}
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function Kinds({ kinds, firing }) {
+  const columns = [
+    { title: 'Alert', value: (row) => row.name, show: (row) => <code>{row.name}</code> },
+    { title: 'Level', value: (row) => row.level, show: (row) => levelOf(row.level) },
+    { title: 'Means', value: (row) => row.means },
+    { title: 'What to do', value: (row) => row.act },
+    { title: 'Fires after', value: (row) => row.firesAfterSecs, show: (row) => (row.firesAfterSecs ? duration(row.firesAfterSecs) : 'at once'), isNumber: true },
+    { title: 'Now', value: (row) => -firing.filter((one) => one.name === row.name).length, show: (row) => (firing.some((one) => one.name === row.name) ? <Badge kind="warn">fires</Badge> : '') },
+  ];
+  return (
+    <section class="card" aria-labelledby="kinds">
+      <h2 id="kinds">Every alert</h2>
+      <Table caption="Every alert" columns={columns} rows={kinds} keyOf={(row) => row.name} />
+    </section>
+  );
+}
+
+/** Where alerts are posted. Users without every right may not see it. */
+function Webhook() {
+  const seen = useAsk('/settee/alerts/webhook');
+  const [isOpen, setOpen] = useState(false);
+  if (seen.error?.status === 403) return null;
+  const address = seen.data?.url;
+  const save = async ({ url }) => { await put('/settee/alerts/webhook', { url }); note('Alerts are posted there from now on.'); setOpen(false); seen.refresh(); };
+  const end = async () => { await drop('/settee/alerts/webhook'); note('Alerts are posted nowhere.'); seen.refresh(); };
+  return (
+    <section class="card" aria-labelledby="webhook">
+      <h2 id="webhook">Where alerts are posted</h2>
+      {address ? <p>Each alert that begins or ends is posted to <code>{address}</code>.</p> : <p class="quiet">Nowhere: somebody has to look here, or Prometheus has to.</p>}
+      {isOpen ? (
+        <Form action="Post them there" send={save} cancel={() => setOpen(false)}>
+          {(errors) => <Field label="Address" name="url" type="url" required defaultValue={address} placeholder="http://…" error={errors.url} />}
+        </Form>
+      ) : (
+        <div class="buttons">
+          <button type="button" onClick={() => setOpen(true)}>{address ? 'Change' : 'Post them to an address'}</button>
+          {address ? <button type="button" onClick={() => end().catch((error) => note(error.message, true))}>Post them nowhere</button> : null}
+        </div>
+      )}
+    </section>
+  );
+}
+
+export function Alerts() {
+  const seen = usePoll(look, 3000);
+  if (!seen.data) return <Page title="Alerts"><Loading of={seen} /></Page>;
+  const [{ firing, missingNodes }, { kinds }] = seen.data;
+  return (
+    <Page title="Alerts">
+      <Trouble error={seen.error} />
+      <div class="cards">
+        <section class="card" aria-label="Alerts that fire">
+          {missingNodes.length ? <p class="trouble">These nodes do not say what fires on them: {missingNodes.join(', ')}. <a href={to('servers')}>Servers</a></p> : null}
+          <Firing firing={firing} kinds={kinds} />
+        </section>
+        <Webhook />
+        <Kinds kinds={kinds} firing={firing} />
+      </div>
+    </Page>
+  );
+}

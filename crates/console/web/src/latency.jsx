@@ -1,0 +1,187 @@
+// Latency: percentiles of each operation of a bucket over time, a heat map, what requests wait for, and the objectives.
+import { useState } from 'preact/hooks';
+import { ask, drop, part, put } from './api.js';
+import { Chart } from './chart.jsx';
+import { clock, count, micros, percent } from './format.js';
+import { HeatMap } from './heat.jsx';
+import { Badge, Confirm, Dialog, Field, Form, Loading, Page, Table, Trouble, note } from './parts.jsx';
+import { useAsk, usePoll } from './poll.js';
+import { go, to } from './route.js';
+
+const ZOOMS = { minutes: ['Ten minutes', 5000], hour: ['Hour', 30_000], day: ['Day', 60_000] };
+const STATES = { met: ['good', 'kept'], burning: ['warn', 'budget burns'], exhausted: ['bad', 'budget is used up'] };
+/** What a request may wait for, in words. */
+const PHASES = {
+  queue: 'for its turn on the node',
+  execute: 'its work itself',
+  pacing: 'for the disk to catch up with writes',
+  fetch: 'for a value from disk',
+  durability: 'for its durability level',
+  persistence: 'for the disk, as the client asked',
+  other_wait: 'for slow work elsewhere',
+  reply: 'for the client to take the answer',
+};
+const OPERATIONS = { get: 'Reads', set: 'Writes', durable: 'Durable writes' };
+
+export const stateOf = (objective) => {
+  const [kind, text] = STATES[objective.state] ?? ['', objective.state];
+  return <Badge kind={kind}>{text}</Badge>;
+};
+
+function Percentiles({ told, operation }) {
+  const figures = told.operations[operation];
+  const series = [['p50', figures.p50Us], ['p99', figures.p99Us], ['p99.9', figures.p999Us]].map(([name, values]) => ({ name, values }));
+  return (
+    <>
+      <Chart title={`Latency of ${operation}`} show={micros} times={told.timestamps} series={series} help="Measured on the node, from the reading of a request until its answer is written. Half of all requests were faster than p50, and one of a thousand was slower than p99.9." />
+      <HeatMap title={`Requests of ${operation} by latency`} times={told.timestamps} histograms={figures.histograms} />
+    </>
+  );
+}
+
+function Operations({ told, bucket }) {
+  const columns = [
+    { title: 'Operation', value: (row) => row.name, show: (row) => <a href={to('latency', bucket, row.name)}>{row.name}</a> },
+    { title: 'Requests', value: (row) => row.all.count, show: (row) => count(row.all.count), isNumber: true },
+    ...[['p50', 'p50Us'], ['p99', 'p99Us'], ['p99.9', 'p999Us']].map(([title, name]) => ({ title, value: (row) => row.all[name] ?? -1, show: (row) => micros(row.all[name] ?? NaN), isNumber: true })),
+  ];
+  const rows = Object.entries(told.operations).map(([name, figures]) => ({ name, all: figures.all }));
+  return <Table caption="Latency by operation" columns={columns} rows={rows} keyOf={(row) => row.name} empty="No request has come in this time." />;
+}
+
+function Phases({ told }) {
+  const columns = [
+    { title: 'Time goes', value: (row) => row.name, show: (row) => <>{PHASES[row.name] ?? row.name}</> },
+    { title: 'Requests', value: (row) => row.all.count, show: (row) => count(row.all.count), isNumber: true },
+    ...[['p50', 'p50Us'], ['p99', 'p99Us'], ['p99.9', 'p999Us']].map(([title, name]) => ({ title, value: (row) => row.all[name] ?? -1, show: (row) => micros(row.all[name] ?? NaN), isNumber: true })),
+  ];
+  const rows = Object.entries(told.phases).filter(([, figures]) => figures.all.count > 0).map(([name, figures]) => ({ name, all: figures.all }));
+  return (
+    <section class="card" aria-labelledby="phases">
+      <h2 id="phases">What do requests wait for?</h2>
+      <Table caption="What requests wait for" columns={columns} rows={rows} keyOf={(row) => row.name} empty="No request has come in this time." />
+      <p class="help">Of all operations of the bucket in the time shown. A request has a line only where it waited.</p>
+    </section>
+  );
+}
+
+const SPANS = ['5m', '30m', '1h', '2h', '6h', '1d', '3d'];
+
+function SetObjective({ bucket, known, close }) {
+  const send = async ({ name, operation, latency, target, days }) => {
+    const fields = { operation, latencyUs: Math.round(Number(latency) * 1000), targetPercent: target, periodDays: days };
+    await put(`/settee/slo/${part(bucket)}/${part(known?.name ?? name)}`, fields);
+    note('The objective is set.');
+    close();
+  };
+  return (
+    <Dialog title={known ? `Objective ${known.name}` : 'New objective'} close={close}>
+      <Form action="Set it" cancel={close} send={send}>
+        {(errors) => (
+          <>
+            {known ? null : <Field label="Name" name="name" required maxLength={64} pattern="[A-Za-z0-9_.\-]+" autofocus spellcheck={false} autocomplete="off" help="Letters, digits, dots, dashes and underscores." error={errors.name} />}
+            <Field label="Operations" name="operation" error={errors.operation}>
+              {Object.entries(OPERATIONS).map(([value, title]) => <option key={value} value={value} selected={value === (known?.operation ?? 'get')}>{title}</option>)}
+            </Field>
+            <Field label="Answered within, in milliseconds" name="latency" type="number" min="0.008" step="any" required defaultValue={known ? known.latencyUs / 1000 : 5} error={errors.latencyUs} />
+            <Field label="Share of them, in percent" name="target" type="number" min="50" max="99.9999" step="any" required defaultValue={known?.targetPercent ?? 99.9} error={errors.targetPercent} />
+            <Field label="Over so many days" name="days" type="number" min="1" max="90" required defaultValue={known?.periodDays ?? 28} error={errors.periodDays} />
+          </>
+        )}
+      </Form>
+    </Dialog>
+  );
+}
+
+/** Objectives of a bucket: how they are kept, and how fast their budgets burn. */
+function Objectives({ bucket }) {
+  const seen = useAsk(`/settee/slo/${part(bucket)}`, 5000);
+  const [dialog, setDialog] = useState();
+  const close = () => { setDialog(undefined); seen.refresh(); };
+  const rows = seen.data?.objectives ?? [];
+  const isFast = (row, span) => row.rules.some((rule) => (rule.long === span || rule.short === span) && row.burn[span] > rule.burn);
+  const burn = (span) => ({
+    title: `Burn, ${span}`,
+    value: (row) => row.burn[span] ?? -1,
+    show: (row) => (Number.isFinite(row.burn[span]) ? <span class={isFast(row, span) ? 'trouble' : ''}>{row.burn[span].toFixed(1)}</span> : '–'),
+    isNumber: true,
+  });
+  const columns = [
+    { title: 'Objective', value: (row) => row.name, show: (row) => <b>{row.name}</b> },
+    { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <span class="even">{row.targetPercent} % of {(OPERATIONS[row.operation] ?? row.operation).toLowerCase()} within {micros(row.latencyUs)}, over {row.periodDays} days</span> },
+    { title: 'State', value: (row) => row.state, show: stateOf },
+    { title: 'Kept', value: (row) => row.attainedPercent ?? -1, show: (row) => (Number.isFinite(row.attainedPercent) ? `${row.attainedPercent.toFixed(3)} %` : '–'), isNumber: true },
+    { title: 'Budget left', value: (row) => row.budgetLeftPercent ?? 100, show: (row) => percent(row.budgetLeftPercent), isNumber: true },
+    ...SPANS.filter((span) => rows.some((row) => span in row.burn)).map(burn),
+    { title: 'What can be done', show: (row) => <span class="even"><button type="button" class="small" onClick={() => setDialog({ known: row })}>Change<span class="hidden"> {row.name}</span></button> <button type="button" class="small" onClick={() => setDialog({ gone: row.name })}>Remove<span class="hidden"> {row.name}</span></button></span> },
+  ];
+  return (
+    <section class="card" aria-labelledby="objectives">
+      <div class="head">
+        <h2 id="objectives">Objectives</h2>
+        <button type="button" onClick={() => setDialog('new')}>New objective</button>
+      </div>
+      <Trouble error={seen.error} />
+      {seen.data?.missingNodes?.length ? <p class="trouble">Without what these nodes have counted: {seen.data.missingNodes.join(', ')}.</p> : null}
+      {seen.data ? <Table caption="Objectives" columns={columns} rows={rows} keyOf={(row) => row.name} empty="No objective is set. One says which share of requests is to be answered how fast, and an alert fires before the promise is broken." /> : seen.error ? null : <Loading of={seen} />}
+      {rows.length ? <p class="help">A burn of 1 uses up the whole budget of slow requests just at the end of the period; 14.4 does so in two days of 28. Red: faster than an alert allows.</p> : null}
+      {dialog === 'new' || dialog?.known ? <SetObjective bucket={bucket} known={dialog.known} close={close} /> : null}
+      {dialog?.gone ? (
+        <Confirm title={`Remove ${dialog.gone}`} name={dialog.gone} action="Remove" close={close} run={async () => { await drop(`/settee/slo/${part(bucket)}/${part(dialog.gone)}`); note(`${dialog.gone} is removed.`); }}>
+          <p>What has been counted for it is forgotten. No alert tells when it is broken.</p>
+        </Confirm>
+      ) : null}
+    </section>
+  );
+}
+
+function One({ bucket, buckets, operation }) {
+  const [zoom, setZoom] = useState('minutes');
+  const [kind, setKind] = useState('get');
+  const wanted = operation ?? kind;
+  const place = `/settee/latency/${part(bucket)}?zoom=${zoom}&operation=${part(wanted)}`;
+  const seen = usePoll(() => ask(place), ZOOMS[zoom][1], [place]);
+  const told = seen.data;
+  const names = told ? Object.keys(told.operations) : [];
+  if (told && !operation && names.length && !names.includes(kind)) setKind(names[0]);
+  const until = told?.timestamps.at(-1);
+  return (
+    <Page title="Latency">
+      <div class="bar">
+        <Field label="Bucket" value={bucket} onChange={(event) => go('latency', event.currentTarget.value)}>
+          {buckets.map(({ name }) => <option key={name} value={name} selected={name === bucket}>{name}</option>)}
+        </Field>
+        <Field label="Operation" value={wanted} onChange={(event) => go('latency', bucket, event.currentTarget.value)}>
+          {[...new Set([...names, wanted])].map((name) => <option key={name} value={name} selected={name === wanted}>{name}</option>)}
+        </Field>
+        <div class="buttons" role="group" aria-label="Time shown">
+          {Object.entries(ZOOMS).map(([one, [title]]) => <button key={one} type="button" class="small" aria-pressed={zoom === one} onClick={() => setZoom(one)}>{title}</button>)}
+        </div>
+      </div>
+      <Trouble error={told && seen.error} />
+      {told?.missingNodes.length ? <p class="trouble">Without what these nodes have counted: {told.missingNodes.join(', ')}.</p> : null}
+      <div class="cards">
+        <section class="card" aria-label="Over time">
+          {told ? told.operations[wanted]?.histograms ? <Percentiles told={told} operation={wanted} /> : <p class="quiet">No request of this kind has come in this time.</p> : <Loading of={seen} />}
+          {until ? <p class="help">Until {clock(until + told.stepSecs * 1000)}, in steps of {told.stepSecs} s.</p> : null}
+        </section>
+        <Objectives bucket={bucket} />
+        {told ? (
+          <section class="card" aria-labelledby="operations">
+            <h2 id="operations">By operation</h2>
+            <Operations told={told} bucket={bucket} />
+          </section>
+        ) : null}
+        {told ? <Phases told={told} /> : null}
+      </div>
+    </Page>
+  );
+}
+
+export function Latency({ path: [bucket, operation] }) {
+  const seen = useAsk('/pools/default/buckets?skipMap=true');
+  if (!seen.data) return <Page title="Latency"><Loading of={seen} /></Page>;
+  const chosen = bucket ?? seen.data[0]?.name;
+  if (!chosen) return <Page title="Latency"><p class="quiet">There is no bucket yet. <a href={to('buckets')}>Make one</a></p></Page>;
+  return <One key={`${chosen} ${operation}`} bucket={chosen} buckets={seen.data} operation={operation} />;
+}
