@@ -11,6 +11,7 @@ pub mod key;
 pub mod limits;
 pub mod manifest;
 pub mod places;
+pub mod recent_log;
 pub mod status;
 pub mod time;
 pub mod vb_role;

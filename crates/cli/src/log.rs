@@ -6,6 +6,7 @@
 //! escaped here, so that nothing they send can pass for a line of its own or move a terminal's cursor. (`tracing-appender` has such a queue, but does not say what it lost, and
 //! has no way to wait for it from a panic, which ends this process.)
 
+use base::recent_log::OF_PROCESS;
 use std::{
     io::{self, IsTerminal, Write},
     sync::{
@@ -94,7 +95,10 @@ fn write_out(entries: Receiver<Entry>, lost: &AtomicU64, mut out: impl Write) {
     for entry in entries {
         // Of a log that cannot be written nobody could be told.
         let _ = match entry {
-            Entry::Line(line) => out.write_all(&line),
+            Entry::Line(line) => {
+                OF_PROCESS.add(&String::from_utf8_lossy(&line));
+                out.write_all(&line)
+            }
             Entry::Mark(done) => {
                 let _ = done.try_send(());
                 Ok(())

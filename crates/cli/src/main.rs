@@ -35,6 +35,8 @@ enum Command {
     Slo(commands::slo::Args),
     Status(commands::status::Args),
     Top(commands::top::Args),
+    Logs(commands::logs::Args),
+    Collect(commands::collect::Args),
     Get(commands::documents::GetArgs),
     Cat(commands::documents::CatArgs),
     Set(commands::documents::SetArgs),
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         // Its exit code says how the cluster is.
         Command::Status(args) => return commands::status::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Logs(args) => commands::logs::run(&args),
+        Command::Collect(args) => commands::collect::run(&args),
         // Their exit codes tell a document that is not there from a failure.
         Command::Get(args) => return commands::documents::get(&args),
         Command::Cat(args) => return commands::documents::cat(&args),

@@ -16,6 +16,7 @@ mod failover;
 mod groups;
 pub(crate) mod health;
 mod latency;
+mod log_lines;
 mod logs;
 mod membership;
 mod metrics;
@@ -121,6 +122,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "alerts", "kinds"] if get => alerts::kinds(),
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
+        ["settee", "logs"] if get => log_lines::show(call),
         ["settee", "latency", bucket] if get => latency::show(call, bucket).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),

@@ -300,7 +300,9 @@ pub(crate) const ROUTES: &[Route] = &[
         "Drops a collection.",
     )
     .figures(),
-    // Objectives, of Settee alone.
+    // Of Settee alone.
+    // A line may name users and addresses.
+    get("settee/logs", SEES_SECURITY, "The last lines of this node's own log."),
     get("settee/alerts", SEES, "Alerts that fire now on every node."),
     get("settee/alerts/kinds", SEES, "Every kind of alert, and what to do about it."),
     // The address may have a password in it, and nodes connect to it.

@@ -92,3 +92,36 @@ fn the_directory_of_statistics_says_what_there_are_samples_of() {
     assert_eq!(node.get("/pools/default/buckets/absent/statsDirectory").status, 404);
     assert_eq!(node.send("GET", "/pools/default/buckets/b/statsDirectory", None, None).status, 401);
 }
+
+#[test]
+fn the_nodes_own_log_is_shown_to_those_who_may_see_security() {
+    let node = TestNode::initialized();
+    let log = &base::recent_log::OF_PROCESS;
+    log.add("2026-11-27T08:00:00Z  WARN a: the disk is slow bucket=\"b\"\n");
+    log.add("2026-11-27T08:00:01Z  INFO b: all is well\n");
+    let texts = |query: &str| -> Vec<String> {
+        let told = node.get(&format!("/settee/logs?{query}"));
+        assert_eq!(told.status, 200, "{query}: {}", told.body);
+        let lines = told.json()["lines"].as_array().cloned().unwrap_or_default();
+        lines.iter().map(|line| line["text"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(texts("").len(), 2);
+    assert!(
+        texts("level=warn")[..] == ["2026-11-27T08:00:00Z  WARN a: the disk is slow bucket=\"b\"".to_owned()]
+    );
+    assert_eq!(texts("contains=well&limit=1").len(), 1);
+    assert_eq!(texts("contains=nothing"), Vec::<String>::new());
+    let newest = node.get("/settee/logs?limit=0").json()["newest"].as_u64().unwrap();
+    assert_eq!(texts(&format!("after={newest}")), Vec::<String>::new());
+    for wrong in ["level=loud", "after=x", "limit=-1"] {
+        assert_eq!(node.get(&format!("/settee/logs?{wrong}")).status, 400, "{wrong}");
+    }
+    let made = node.send(
+        "PUT",
+        "/settings/rbac/users/local/ann",
+        ADMIN,
+        Some("password=secret-1&roles=bucket_admin[*]"),
+    );
+    assert_eq!(made.status, 200, "{}", made.body);
+    assert_eq!(node.send("GET", "/settee/logs", Some("ann:secret-1"), None).status, 403);
+}

@@ -2,11 +2,13 @@
 //! out. What several commands share but is no command itself lives beside this folder.
 
 pub(crate) mod cluster;
+pub(crate) mod collect;
 pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod functions;
 pub(crate) mod init;
 pub(crate) mod load;
+pub(crate) mod logs;
 pub(crate) mod manual;
 pub(crate) mod plan;
 pub(crate) mod quickstart;

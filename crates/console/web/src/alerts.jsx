@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import { ask, drop, put } from './api.js';
 import { duration, moment } from './format.js';
-import { Badge, Field, Form, Loading, Page, Table, Trouble, note } from './parts.jsx';
+import { Badge, Coded, Field, Form, Loading, Page, Table, Trouble, note } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
 import { to } from './route.js';
 
@@ -24,8 +24,8 @@ function Firing({ firing, kinds }) {
           <li key={`${alert.node} ${alert.name} ${alert.subject}`}>
             <p>{levelOf(alert.level)} <b>{alert.text}</b></p>
             <p class="quiet">{alert.name} on {alert.node}, since {moment(since)} ({duration((Date.now() - since) / 1000)})</p>
-            {about ? <p><b>What to do.</b> {about.act}</p> : null}
-            {about ? <p class="quiet">{about.means} {about.cause}</p> : null}
+            {about ? <p><b>What to do.</b> <Coded text={about.act} /></p> : null}
+            {about ? <p class="quiet"><Coded text={`${about.means} ${about.cause}`} /></p> : null}
           </li>
         );
       })}
@@ -35,10 +35,10 @@ function Firing({ firing, kinds }) {
 
 function Kinds({ kinds, firing }) {
   const columns = [
-    { title: 'Alert', value: (row) => row.name, show: (row) => <code>{row.name}</code> },
+    { title: 'Alert', value: (row) => row.name, show: (row) => <code class="even">{row.name}</code> },
     { title: 'Level', value: (row) => row.level, show: (row) => levelOf(row.level) },
     { title: 'Means', value: (row) => row.means },
-    { title: 'What to do', value: (row) => row.act },
+    { title: 'What to do', value: (row) => row.act, show: (row) => <Coded text={row.act} /> },
     { title: 'Fires after', value: (row) => row.firesAfterSecs, show: (row) => (row.firesAfterSecs ? duration(row.firesAfterSecs) : 'at once'), isNumber: true },
     { title: 'Now', value: (row) => -firing.filter((one) => one.name === row.name).length, show: (row) => (firing.some((one) => one.name === row.name) ? <Badge kind="warn">fires</Badge> : '') },
   ];

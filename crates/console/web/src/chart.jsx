@@ -17,7 +17,7 @@ export function colour(name) {
 }
 
 /** A moment on the axis: the day where the steps are long. */
-function label(seconds, step) {
+export function label(seconds, step) {
   const at = new Date(seconds * 1000);
   if (step >= 86400) return at.toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
   return at.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: step < 60 ? '2-digit' : undefined, hourCycle: 'h23' });

@@ -1,7 +1,7 @@
 // A heat map: how many requests took how long, over time. The same is in a table, since a canvas says nothing to a screen reader.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { colour } from './chart.jsx';
-import { clock, count, micros } from './format.js';
+import { colour, label } from './chart.jsx';
+import { count, micros } from './format.js';
 import { theme } from './theme.js';
 
 const HEIGHT = 170;
@@ -57,11 +57,12 @@ function draw(canvas, { columns, low, high, most }, times) {
   const every = Math.ceil(rows / 7);
   for (let row = low; row <= high; row += every) paint.fillText(micros(floorOf(row)), LEFT - 6, HEIGHT - BOTTOM - (row - low + 0.5) * tall);
   paint.textBaseline = 'alphabetic';
-  const labels = Math.max(1, Math.floor((width - LEFT) / 110));
-  for (let label = 0; label <= labels; label += 1) {
-    const at = Math.round((label / labels) * (times.length - 1));
-    paint.textAlign = label === 0 ? 'left' : label === labels ? 'right' : 'center';
-    paint.fillText(clock(times[at]), LEFT + (label === labels ? width - LEFT : (at + 0.5) * wide), HEIGHT - 3);
+  const step = (times[1] - times[0]) / 1000;
+  const apart = Math.max(1, Math.ceil(times.length / Math.max(1, Math.floor((width - LEFT) / 80))));
+  paint.textAlign = 'center';
+  for (let at = 0; at < times.length; at += apart) {
+    const place = LEFT + (at + 0.5) * wide;
+    if (place < width - 26) paint.fillText(label(times[at] / 1000, step), Math.max(place, 26), HEIGHT - 3);
   }
 }
 

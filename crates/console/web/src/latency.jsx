@@ -65,7 +65,8 @@ function Phases({ told }) {
   );
 }
 
-const SPANS = ['5m', '30m', '1h', '2h', '6h', '1d', '3d'];
+/** The long windows of the alerts; a burn counts where a shorter window agrees. */
+const SPANS = ['1h', '6h', '1d', '3d'];
 
 function SetObjective({ bucket, known, close }) {
   const send = async ({ name, operation, latency, target, days }) => {
@@ -108,10 +109,10 @@ function Objectives({ bucket }) {
   });
   const columns = [
     { title: 'Objective', value: (row) => row.name, show: (row) => <b>{row.name}</b> },
-    { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <span class="even">{row.targetPercent} % of {(OPERATIONS[row.operation] ?? row.operation).toLowerCase()} within {micros(row.latencyUs)}, over {row.periodDays} days</span> },
+    { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <>{row.targetPercent} % of {(OPERATIONS[row.operation] ?? row.operation).toLowerCase()} within {micros(row.latencyUs)}, over {row.periodDays} days</> },
     { title: 'State', value: (row) => row.state, show: stateOf },
     { title: 'Kept', value: (row) => row.attainedPercent ?? -1, show: (row) => (Number.isFinite(row.attainedPercent) ? `${row.attainedPercent.toFixed(3)} %` : '–'), isNumber: true },
-    { title: 'Budget left', value: (row) => row.budgetLeftPercent ?? 100, show: (row) => percent(row.budgetLeftPercent), isNumber: true },
+    { title: 'Budget left', value: (row) => row.budgetLeftPercent ?? 100, show: (row) => (row.budgetLeftPercent < 0 ? `used ${(1 - row.budgetLeftPercent / 100).toFixed(1)}×` : percent(row.budgetLeftPercent)), isNumber: true },
     ...SPANS.filter((span) => rows.some((row) => span in row.burn)).map(burn),
     { title: 'What can be done', show: (row) => <span class="even"><button type="button" class="small" onClick={() => setDialog({ known: row })}>Change<span class="hidden"> {row.name}</span></button> <button type="button" class="small" onClick={() => setDialog({ gone: row.name })}>Remove<span class="hidden"> {row.name}</span></button></span> },
   ];

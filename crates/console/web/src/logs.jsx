@@ -1,7 +1,9 @@
-// What has happened to the cluster, as the node that is asked has seen it.
+// What has happened to the cluster, and the last lines of the node's own log, as the node that is asked has them.
+import { useState } from 'preact/hooks';
+import { ask } from './api.js';
 import { moment } from './format.js';
-import { Badge, Loading, Page, Table, Trouble } from './parts.jsx';
-import { useAsk } from './poll.js';
+import { Badge, Field, Loading, Page, Table, Trouble } from './parts.jsx';
+import { useAsk, usePoll } from './poll.js';
 
 const columns = [
   { title: 'When', value: (row) => -row.tstamp, show: (row) => <time class="even" dateTime={row.serverTime}>{moment(row.tstamp)}</time> },
@@ -9,16 +11,57 @@ const columns = [
   { title: 'What', value: (row) => row.text },
   { title: 'From', value: (row) => row.module },
 ];
+const LEVELS = { error: 'Errors', warn: 'Warnings and errors', info: 'All but details' };
+const KINDS = { ERROR: 'bad', WARN: 'warn' };
+
+/** A line of the log in its parts: when, how bad, what. */
+function parted({ number, text }) {
+  const [, at, level, rest] = /^(\S+)\s+(ERROR|WARN|INFO|DEBUG|TRACE)\s+(.*)$/s.exec(text) ?? [];
+  return { number, at: Date.parse(at), level: level ?? '', text: rest ?? text };
+}
+
+const lines = [
+  { title: 'When', value: (row) => -row.number, show: (row) => <span class="even">{Number.isFinite(row.at) ? moment(row.at) : ''}</span> },
+  { title: 'How bad', value: (row) => row.level, show: (row) => <Badge kind={KINDS[row.level]}>{row.level.toLowerCase()}</Badge> },
+  { title: 'What', value: (row) => row.text, show: (row) => <code>{row.text}</code> },
+];
+
+/** Users who may not see a node's log are told nothing of it. */
+function OfNode() {
+  const [level, setLevel] = useState('warn');
+  const [contains, setContains] = useState('');
+  const place = `/settee/logs?${new URLSearchParams({ level, contains, limit: 200 })}`;
+  const seen = usePoll(() => ask(place), 5000, [place]);
+  if (seen.error?.status === 403) return null;
+  return (
+    <section class="card" aria-labelledby="own">
+      <h2 id="own">Log of this node</h2>
+      <div class="bar">
+        <Field label="Lines" value={level} onChange={(event) => setLevel(event.currentTarget.value)}>
+          {Object.entries(LEVELS).map(([value, title]) => <option key={value} value={value} selected={value === level}>{title}</option>)}
+        </Field>
+        <Field label="With this text" value={contains} spellcheck={false} autocomplete="off" onInput={(event) => setContains(event.currentTarget.value)} />
+      </div>
+      <Trouble error={seen.data && seen.error} />
+      {seen.data ? <Table caption="Log of this node" columns={lines} rows={seen.data.lines.map(parted)} keyOf={(row) => row.number} empty="No such line since the node was started." /> : <Loading of={seen} />}
+      <p class="help">The last 200 such lines of {seen.data?.node ?? 'this node'}. <code>settee logs</code> shows those of all nodes.</p>
+    </section>
+  );
+}
 
 export function Logs() {
   const seen = useAsk('/logs', 5000);
   return (
     <Page title="Logs">
-      <section class="card">
-        <p class="help">Changes of the cluster since this node was started, 1,000 at most. Warnings of a node’s own are in its log; <code>audit.log</code> in its data directory says who has done what.</p>
-        <Trouble error={seen.data && seen.error} />
-        {seen.data ? <Table caption="Changes of the cluster" columns={columns} rows={seen.data.list} keyOf={(row) => `${row.tstamp} ${row.text}`} empty="Nothing has changed since this node was started." /> : <Loading of={seen} />}
-      </section>
+      <div class="cards">
+        <section class="card" aria-labelledby="changes">
+          <h2 id="changes">Changes of the cluster</h2>
+          <Trouble error={seen.data && seen.error} />
+          {seen.data ? <Table caption="Changes of the cluster" columns={columns} rows={seen.data.list} keyOf={(row) => `${row.tstamp} ${row.text}`} empty="Nothing has changed since this node was started." /> : <Loading of={seen} />}
+          <p class="help">Since this node was started, 1,000 at most. <code>audit.log</code> in a node’s data directory says who has done what.</p>
+        </section>
+        <OfNode />
+      </div>
     </Page>
   );
 }

@@ -33,6 +33,9 @@ export async function attempt(what, done) {
 
 export const Badge = ({ kind = '', children }) => <span class={`badge ${kind}`}>{children}</span>;
 
+/** A text in which code stands between backticks. */
+export const Coded = ({ text }) => <>{text.split('`').map((one, index) => (index % 2 ? <code key={index}>{one}</code> : one))}</>;
+
 export const Trouble = ({ error }) => (error ? <p class="trouble" role="alert">{error.message}</p> : null);
 
 export const Loading = ({ of }) => (of.error ? <Trouble error={of.error} /> : <p class="quiet">Loading…</p>);

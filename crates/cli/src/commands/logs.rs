@@ -1,0 +1,204 @@
+//! `settee logs`: the last lines of the logs of a cluster's nodes, in order of time, and what comes.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+    thread::sleep,
+    time::Duration,
+};
+
+use clap::Args as ClapArgs;
+use client::{Rest, rest::percent};
+use serde_json::Value;
+
+use super::{
+    Failure,
+    cluster::{Access, failed},
+};
+
+/// Between two looks for new lines.
+const LOOK: Duration = Duration::from_secs(1);
+/// A node that was stopped accepts connections and never answers: the others are not to wait for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Show the logs of nodes
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Each node keeps the last lines of its log since it was started, 4 MiB at most, and shows them to administrators. Lines of several nodes
+are put in order by their time; the clocks of nodes may differ. Control-C ends --follow.
+
+EXAMPLES
+  settee logs -u admin                                 warnings and worse of all nodes
+  settee logs --level info --node 10.0.0.2 --lines 50 -u admin
+  settee logs --follow --contains rebalance --level info -u admin")]
+pub(crate) struct Args {
+    /// Only nodes whose name has this in it
+    #[arg(long, value_name = "TEXT")]
+    node: Option<String>,
+
+    /// Lines that are at least so grave
+    #[arg(long, default_value = "warn", value_parser = ["error", "warn", "info", "debug", "trace"])]
+    level: String,
+
+    /// Only lines with this text
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    contains: String,
+
+    /// Lines of each node at most
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    lines: usize,
+
+    /// Go on with lines that come
+    #[arg(long, short)]
+    follow: bool,
+
+    /// Print one JSON object a line: node, number, text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    access: Access,
+}
+
+/// A node's log, as far as it was read.
+struct Reader {
+    node: String,
+    rest: Rest,
+    newest: u64,
+    /// It did not answer last time.
+    is_silent: bool,
+}
+
+/// A line, in the order in which lines are told: each begins with its time.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    text: String,
+    node: String,
+    number: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let session = args.access.open()?;
+    let nodes = session.nodes()?;
+    let wanted = |name: &&str| args.node.as_deref().is_none_or(|text| name.contains(text));
+    let named = nodes.iter().map(|node| node.hostname()).filter(wanted);
+    let mut readers: Vec<Reader> = named
+        .map(|name| Reader {
+            node: name.to_owned(),
+            rest: args.access.rest(name).within(PATIENCE),
+            newest: 0,
+            is_silent: false,
+        })
+        .collect();
+    if readers.is_empty() {
+        return Err(Failure("no node has that in its name: `settee cluster status` shows them".to_owned()));
+    }
+    let width = readers.iter().map(|reader| reader.node.len()).max().unwrap_or(0);
+    let mut is_first = true;
+    loop {
+        let mut lines = Vec::new();
+        let mut last = None;
+        for reader in &mut readers {
+            match reader.read(args) {
+                Ok(more) => lines.extend(more),
+                Err(failure) => last = Some(failure),
+            }
+        }
+        if is_first && readers.iter().all(|reader| reader.is_silent) {
+            return Err(last.unwrap_or_else(|| Failure("no node answers".to_owned())));
+        }
+        is_first = false;
+        lines.sort();
+        let text: String = lines.iter().map(|line| shown(line, args.json, width, readers.len())).collect();
+        let mut out = io::stdout().lock();
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() || !args.follow {
+            // Nothing more is wanted, or the reader has gone.
+            return Ok(());
+        }
+        drop(out);
+        sleep(LOOK);
+    }
+}
+
+impl Reader {
+    /// What has come since the look before. That a node does not answer is told once.
+    fn read(&mut self, args: &Args) -> Result<Vec<Line>, Failure> {
+        let path = format!(
+            "/settee/logs?after={}&limit={}&level={}&contains={}",
+            self.newest,
+            args.lines,
+            args.level,
+            percent(&args.contains)
+        );
+        let told = match self.rest.get_json(&path) {
+            Ok(told) => told,
+            Err(error) => {
+                let failure = failed(format_args!("{} does not show its log", self.node), error);
+                if !self.is_silent {
+                    eprintln!("settee: {failure}");
+                }
+                self.is_silent = true;
+                return Err(failure);
+            }
+        };
+        self.is_silent = false;
+        let newest = told["newest"].as_u64().unwrap_or(0);
+        // A node that was started anew counts from the beginning.
+        self.newest = if newest < self.newest { 0 } else { newest };
+        Ok(lines_of(&told, &self.node))
+    }
+}
+
+fn lines_of(told: &Value, node: &str) -> Vec<Line> {
+    let lines = told["lines"].as_array().into_iter().flatten();
+    lines
+        .filter_map(|line| {
+            Some(Line {
+                text: line["text"].as_str()?.to_owned(),
+                node: node.to_owned(),
+                number: line["number"].as_u64()?,
+            })
+        })
+        .collect()
+}
+
+fn shown(line: &Line, json: bool, width: usize, nodes: usize) -> String {
+    if json {
+        let fields = [
+            ("node", Value::from(line.node.as_str())),
+            ("number", line.number.into()),
+            ("text", line.text.as_str().into()),
+        ];
+        let object: BTreeMap<_, _> = fields.into_iter().collect();
+        return serde_json::to_string(&object).unwrap_or_default() + "\n";
+    }
+    // What a node sends is not to move the cursor.
+    let text: String = line.text.chars().filter(|one| !one.is_control()).collect();
+    if nodes > 1 { format!("{:width$}  {text}\n", line.node) } else { format!("{text}\n") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_nodes_are_told_in_order_of_time() {
+        let told = |texts: &[&str], node| {
+            let lines: Vec<_> =
+                texts.iter().enumerate().map(|(at, text)| json!({ "number": at, "text": text })).collect();
+            lines_of(&json!({ "lines": lines }), node)
+        };
+        let mut lines = told(&["2026-01-01T00:00:01Z  WARN b", "2026-01-01T00:00:03Z ERROR d"], "one:8091");
+        lines.extend(told(&["2026-01-01T00:00:02Z  WARN c\x1b[2J"], "other:8091"));
+        lines.sort();
+        let text: String = lines.iter().map(|line| shown(line, false, 10, 2)).collect();
+        assert_eq!(
+            text,
+            "one:8091    2026-01-01T00:00:01Z  WARN b\nother:8091  2026-01-01T00:00:02Z  WARN c[2J\none:8091    2026-01-01T00:00:03Z ERROR d\n"
+        );
+        let json = "{\"node\":\"one:8091\",\"number\":0,\"text\":\"2026-01-01T00:00:01Z  WARN b\"}\n";
+        assert_eq!(lines.first().map(|line| shown(line, true, 0, 1)).as_deref(), Some(json));
+    }
+}
