@@ -127,6 +127,7 @@ class Console(unittest.TestCase):
         operations = self.page.get_by_role("region", name="Latency by operation")
         expect(operations.get_by_role("link", name="get", exact=True)).to_be_visible()
         expect(self.page.get_by_role("cell", name="its work itself")).to_be_visible()
+        self.heading("Slow operations")
         self.press("New objective")
         self.field("Name").fill("fast-reads")
         self.assertEqual(self.browser.barriers(), [])

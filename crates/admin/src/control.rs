@@ -11,7 +11,7 @@ use base::NodeId;
 use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, auth::Identity, consensus::Epoch};
 use http::{Behind, BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
-use stats::{Reading, Samples, Statistic, SystemStats, Zoom};
+use stats::{Reading, Samples, SlowOperation, Statistic, SystemStats, Zoom};
 
 use crate::{
     certificates::Certificates,
@@ -102,6 +102,10 @@ pub trait NodeControl: Gate {
     fn latency_past(&self, bucket: &str, zoom: LatencyZoom) -> Option<LatencyPast> {
         let _ = (bucket, zoom);
         None
+    }
+    /// Operations that took long on this node of late, the oldest first.
+    fn slow_operations(&self) -> Vec<SlowOperation> {
+        Vec::new()
     }
     /// What fires on this node, the gravest first.
     fn firing_alerts(&self) -> Vec<FiringAlert> {

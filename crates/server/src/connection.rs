@@ -43,6 +43,7 @@ use crate::{
     reply::{self, HangUp},
     sasl,
     session::{Session, Standing},
+    slow::Asker,
     text::TextState,
     transport::Transport,
     workers::ListenerKind,
@@ -283,6 +284,7 @@ impl Connection {
         if let (Some(phase), Some(meter)) = (stage.phase(), self.session.meter()) {
             let waited = context.stopwatch.at().saturating_duration_since(since);
             meter.record_phase(context.worker, phase, 1, waited);
+            context.waited = Some((phase, waited));
         }
         let others = self.waiting.len();
         let now_read_at = std::mem::replace(&mut context.read_at, read_at);
@@ -569,7 +571,15 @@ impl Connection {
     /// Records what was executed since `others` requests were parked; `queued` is how long it waited for its turn.
     fn record_batch(&self, others: usize, queued: Option<Duration>, context: &mut Context) {
         let parked = self.waiting.len().saturating_sub(others) as u64;
-        context.record_batch(self.session.meter(), parked, queued);
+        let Some(slow) = context.record_batch(self.session.meter(), parked, queued) else { return };
+        let bucket = self.session.attached();
+        let asker = Asker {
+            bucket: bucket.map(|bucket| bucket.name.to_string()).unwrap_or_default(),
+            user: self.session.identity.name.clone(),
+            peer: self.session.peer,
+            agent: self.session.agent.as_deref().unwrap_or_default().to_owned(),
+        };
+        context.shared.slow.note(&slow, &asker);
     }
 }
 

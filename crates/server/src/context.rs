@@ -19,6 +19,7 @@ use crate::{
     meter::{BucketMeter, OpKind},
     phases::{Phase, Stopwatch},
     shared::{Shared, Snapshot},
+    slow::{SLOW, SlowBatch},
     worker::slab::ConnectionId,
 };
 
@@ -66,6 +67,8 @@ pub(crate) struct Context {
     pub(crate) laboured: bool,
     /// Operations executed since latencies were last recorded.
     pub(crate) ran: Vec<(OpKind, u64)>,
+    /// What the request that goes on now has waited for, and how long.
+    pub(crate) waited: Option<(Phase, Duration)>,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
 }
@@ -94,6 +97,7 @@ impl Context {
             previewed: None,
             laboured: false,
             ran: Vec::new(),
+            waited: None,
             bytes_read: 0,
             bytes_written: 0,
         }
@@ -152,18 +156,21 @@ impl Context {
 
     /// Records the operations executed since the last time, and `parked` more that have to wait, which took the time
     /// since the clock was last read. `queued` is how long they waited for their turn, unless that was counted before.
+    /// Returns those that were slow.
     pub(crate) fn record_batch(
         &mut self,
         meter: Option<&BucketMeter>,
         parked: u64,
         queued: Option<Duration>,
-    ) {
+    ) -> Option<SlowBatch> {
+        let waited = self.waited.take();
         let answered: u64 = self.ran.iter().map(|(_, count)| count).sum();
         let requests = answered + parked;
         if requests == 0 {
-            return;
+            return None;
         }
         let now = Instant::now();
+        let mut slow = None;
         let executed = self.stopwatch.lap(now);
         self.stopwatch.answered(answered);
         if let Some(meter) = meter {
@@ -176,8 +183,12 @@ impl Context {
             }
             let share = executed / u32::try_from(requests).unwrap_or(u32::MAX);
             meter.record_phase(self.worker, Phase::Execute, requests, share);
+            if u128::from(micros) >= SLOW.as_micros() && answered > 0 {
+                slow = Some(SlowBatch { kinds: self.ran.clone(), micros, queued, executed: share, waited });
+            }
         }
         self.ran.clear();
+        slow
     }
 
     /// Whether what was executed took so long that others have to come first.

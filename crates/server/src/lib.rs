@@ -38,6 +38,7 @@ pub mod runtime;
 mod sasl;
 mod session;
 pub mod shared;
+mod slow;
 mod statistics;
 mod sync;
 #[cfg(test)]

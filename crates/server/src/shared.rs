@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     account::NodeAccount, dcp::DcpConnections, forward::Forwarder, links::Links, meter::BucketMeter,
-    node_tls::NodeTls,
+    node_tls::NodeTls, slow::SlowLog,
 };
 
 /// Version of a cluster map: epoch first, then revision.
@@ -230,6 +230,8 @@ pub struct Shared {
     pub(crate) forward: Forwarder,
     /// How this node and others of its cluster know one another.
     pub(crate) node_tls: Arc<NodeTls>,
+    /// Operations that took long.
+    pub(crate) slow: SlowLog,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
     /// Memory that belongs to no bucket.
@@ -303,6 +305,7 @@ impl Shared {
             flush: OnceLock::new(),
             forward: Forwarder::default(),
             node_tls: Arc::default(),
+            slow: SlowLog::default(),
             totals: Totals::default(),
             account: Arc::default(),
             disk: Mutex::default(),

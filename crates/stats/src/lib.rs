@@ -9,8 +9,10 @@
 
 mod machine;
 mod row;
+mod slow;
 mod statistic;
 
 pub use machine::{NodeMemory, SystemStats};
 pub use row::{Row, counter, gauge, pairs, read, row, text};
+pub use slow::SlowOperation;
 pub use statistic::{Across, Kind, Lookup, Metric, Reading, Samples, Statistic, Unit, Value, Zoom};

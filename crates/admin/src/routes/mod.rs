@@ -34,6 +34,7 @@ mod settings_table;
 mod setup;
 mod sizing;
 mod slo;
+mod slow;
 mod stats;
 mod stats_range;
 pub(crate) mod table;
@@ -123,6 +124,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
         ["settee", "logs"] if get => log_lines::show(call),
+        ["settee", "slow"] if get => slow::list(call).await,
         ["settee", "latency", bucket] if get => latency::show(call, bucket).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
@@ -142,6 +144,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "join" => return membership::join(call).await,
         "figures" => return figures::show(call),
         "samples" => return stats::show(call),
+        "slow" => return slow::show(call),
         "latency" => return latency::answer(call),
         "objectives" => return objectives::show(call),
         "alerts" => return alerts::show(call),

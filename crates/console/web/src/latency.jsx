@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import { ask, drop, part, put } from './api.js';
 import { Chart } from './chart.jsx';
-import { clock, count, micros, percent } from './format.js';
+import { clock, count, micros, moment, percent } from './format.js';
 import { HeatMap } from './heat.jsx';
 import { Badge, Confirm, Dialog, Field, Form, Loading, Page, Table, Trouble, note } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
@@ -136,6 +136,29 @@ function Objectives({ bucket }) {
   );
 }
 
+/** Operations that took half a second or longer, with what they spent it on. */
+function Slow({ bucket }) {
+  const seen = useAsk('/settee/slow', 5000);
+  if (seen.error?.status === 403) return null;
+  const rows = (seen.data?.operations ?? []).filter((row) => row.bucket === bucket).map((row, number) => ({ ...row, number }));
+  const columns = [
+    { title: 'When', value: (row) => row.number, show: (row) => <span class="even">{moment(Date.parse(row.at))}</span> },
+    { title: 'Operation', value: (row) => row.operation, show: (row) => (row.count > 1 ? `${row.operation}, ${row.count} together` : row.operation) },
+    { title: 'Took', value: (row) => row.tookUs, show: (row) => micros(row.tookUs), isNumber: true },
+    { title: 'Of that', value: (row) => row.phases[0]?.phase, show: (row) => row.phases.filter(({ us }) => us > 0).map(({ phase, us }) => <div key={phase}>{micros(us)} {PHASES[phase] ?? phase}</div>) },
+    { title: 'Client', value: (row) => row.client, show: (row) => <>{row.user} from <span class="even">{row.client}</span>{row.agent ? <div class="help">{row.agent}</div> : null}</> },
+    { title: 'Node', value: (row) => row.node },
+  ];
+  return (
+    <section class="card" aria-labelledby="slow">
+      <h2 id="slow">Slow operations</h2>
+      <Trouble error={seen.error} />
+      {seen.data?.missingNodes.length ? <p class="trouble">These nodes do not say what was slow: {seen.data.missingNodes.join(', ')}.</p> : null}
+      {seen.data ? <Table caption="Slow operations" columns={columns} rows={rows.slice(0, 50)} keyOf={(row) => row.number} empty="No operation has taken half a second of late." /> : seen.error ? null : <Loading of={seen} />}
+    </section>
+  );
+}
+
 function One({ bucket, buckets, operation }) {
   const [zoom, setZoom] = useState('minutes');
   const [kind, setKind] = useState('get');
@@ -174,6 +197,7 @@ function One({ bucket, buckets, operation }) {
           </section>
         ) : null}
         {told ? <Phases told={told} /> : null}
+        <Slow bucket={bucket} />
       </div>
     </Page>
   );

@@ -1,6 +1,6 @@
 //! Where the server says the time went, asked over a socket: the waits last at least as long as the test lets them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::{Status, bucket::DurabilityLevel};
 use protocol::{
@@ -14,7 +14,7 @@ use super::{
     sockets::eventually,
     waiting::wire,
 };
-use crate::ListenerKind;
+use crate::{ListenerKind, slow::SLOW};
 
 const WAIT: Duration = Duration::from_millis(20);
 
@@ -78,6 +78,29 @@ fn a_durable_write_waits_for_its_sync() {
     assert_eq!(phase(&mut client, "execute").0 - executed, 6);
     // Three times the statistics since, the write, and the statistics before this.
     assert_eq!(phase(&mut client, "reply").0 - replied, 5);
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_write_that_waits_long_is_noted_with_what_it_waited_for() {
+    let node = Node::with_disk();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = client(address);
+    assert_eq!(client.ask(&set()).status, Status::Success);
+    let durability = Durability { level: DurabilityLevel::PersistToMajority, timeout_ms: None };
+    let info = RequestInfo { durability: Some(durability), ..RequestInfo::default() };
+    let begun = Instant::now();
+    client.send(&encode(&Request { info, ..set() }));
+    eventually("the write waits", || node.stats("disk").diskqueue_items > 0);
+    eventually("it has waited for long", || begun.elapsed() > SLOW);
+    node.flush();
+    assert_eq!(client.receive().status, Status::Success);
+    let noted = node.shared.slow.all();
+    let told: Vec<_> =
+        noted.iter().map(|one| (one.operation.as_str(), one.bucket.as_str(), one.user.as_str())).collect();
+    assert_eq!(told, [("set", "disk", "Administrator")], "{noted:?}");
+    let (phase, micros) = &noted[0].phases[0];
+    assert!(phase == "durability" && *micros >= 400_000 && noted[0].took_us >= 500_000, "{noted:?}");
     workers.stop(Duration::from_secs(1));
 }
 

@@ -342,6 +342,10 @@ impl NodeControl for Control {
         self.gauges.latency_past(bucket, zoom)
     }
 
+    fn slow_operations(&self) -> Vec<stats::SlowOperation> {
+        self.shared.slow.all()
+    }
+
     fn firing_alerts(&self) -> Vec<FiringAlert> {
         let shown = |firing: Firing| FiringAlert {
             name: firing.about.name.to_owned(),
