@@ -4,6 +4,8 @@ An expression is (JavaScript, evaluation). Names in the evaluation's scope are `
 whose evaluation raises `Thrown` leaves its document out, for that view.
 """
 
+import math
+
 from values import ALPHABET, UNDEFINED, code_units, is_true, parse, string_text, text_of, type_name
 
 NAMES = ["a", "b", "n", "s", "t", "o"]
@@ -262,8 +264,12 @@ def over_elements(random, names, depth):
     if random.random() < 0.5:
         return f"if (Array.isArray({doc}.t)) {doc}.t.forEach(function ({element_name}) {{ {body} }});", run
     # The variable of the loop is declared nowhere, as in many functions that people have.
-    loop = f"for ({at} = 0; {at} < {doc}.t.length; {at}++) {{ var {element_name} = {doc}.t[{at}]; {body} }}"
-    return f"if (Array.isArray({doc}.t)) {loop}", run
+    # Where the body gives `t` another value, the elements are still those of before.
+    begin, elements = ("", f"{doc}.t")
+    if f"{doc}.t = " in body:
+        begin, elements = f"var l{depth} = {doc}.t;", f"l{depth}"
+    loop = f"for ({at} = 0; {at} < {elements}.length; {at}++) {{ var {element_name} = {elements}[{at}]; {body} }}"
+    return f"if (Array.isArray({doc}.t)) {{ {begin} {loop} }}", run
 
 
 def over_members(random, names, depth):
@@ -358,15 +364,16 @@ def c_number(number):
 
 def _sum(rows):
     numbers = _numbers(rows)
-    return c_number(sum(numbers)) if numbers else UNDEFINED
+    return c_number(math.fsum(numbers)) if numbers else UNDEFINED
 
 
 def _stats(rows):
     numbers = _numbers(rows)
     if not numbers:
         return UNDEFINED
-    told = [("sum", sum(numbers)), ("count", len(numbers)), ("min", min(numbers)), ("max", max(numbers))]
-    told.append(("sumsqr", sum(number * number for number in numbers)))
+    # Squares of an expiry are beyond what a double counts exactly, so the order of additions must not matter.
+    told = [("sum", math.fsum(numbers)), ("count", len(numbers)), ("min", min(numbers)), ("max", max(numbers))]
+    told.append(("sumsqr", math.fsum(number * number for number in numbers)))
     return "{" + ",".join(f'"{name}":{c_number(float(number))}' for name, number in told) + "}"
 
 

@@ -3,6 +3,7 @@
     compat/run views                        one seed that is always the same, and a fresh one, on one node and on three
     compat/run views --seed 7 --nodes 3     one history alone
     compat/run views --minutes 30           as many fresh seeds as that takes
+    compat/run views --nodes 3 --moves      while a node leaves and comes back: an answer is exact, or tells an error
 
 The model is apart from the server's code: `values` has JavaScript's values and the order of keys, `functions` what each function
 means, `oracle` what a query has to answer. A failure prints the seed, the design document, the query, and what is wrong.
@@ -31,6 +32,8 @@ from settee.node import PASSWORD, USERNAME, scratch
 BUCKET = "b"
 FIXED_SEED = 20
 ROUNDS = 5
+# A node is stopped and started at the end of this one.
+RESTARTED = 2
 OPERATIONS, QUERIES = 70, 60
 # Documents have one of so many ids.
 IDS = 90
@@ -99,6 +102,10 @@ class History:
 
     def __init__(self, cluster, rng):
         self.cluster, self.rng = cluster, rng
+        # Those that may be asked.
+        self.members = list(cluster.nodes)
+        # While vBuckets move, an answer may tell an error in place of rows.
+        self.moves, self.errors = False, 0
         self.held = {}
         self.designs = {}
         self.clients = {}
@@ -113,6 +120,8 @@ class History:
     def close(self):
         for connection in [*self.clients.values(), *self.connections.values()]:
             connection.close()
+        self.clients.clear()
+        self.connections.clear()
 
     # Documents
 
@@ -173,7 +182,7 @@ class History:
     # HTTP
 
     def ask(self, method, path, body=None, headers=None, node=None):
-        node = node or self.rng.choice(self.cluster.nodes)
+        node = node or self.rng.choice(self.members)
         address = node.address
         if address not in self.connections:
             self.connections[address] = http.client.HTTPConnection(address, node.ports["capi"], timeout=60)
@@ -247,7 +256,7 @@ class History:
         function, reduction = design.views[name]
         asked = self.parameters(rows, reduction is not None)
         question = oracle.Question(asked)
-        stale = self.rng.choice(["ok", "false", "update_after", None]) if design.is_fed else "false"
+        stale = self.rng.choice(["ok", "false", "update_after", None]) if design.is_fed and not self.moves else "false"
         sent = {key: self.sent(key, value) for key, value in asked.items()}
         sent |= {"stale": stale} if stale else {}
         method, body, headers = "GET", None, {}
@@ -257,6 +266,9 @@ class History:
             sent.pop("keys", None)
         path = f"/{BUCKET}/_design/{design.name}/_view/{name}?{urllib.parse.urlencode(sent, quote_via=urllib.parse.quote)}"
         status, text = self.ask(method, path, body, headers)
+        if self.moves and (status == 500 or '\r\n"errors":[' in text):
+            self.errors += 1
+            return
         why = self.judge(rows, reduction, question, status, text)
         self.queries += 1
         if why is None:
@@ -313,7 +325,50 @@ class History:
         node = f',"node":{json.dumps(row["node"])}' if "node" in row else ""
         return line.replace(f',"partition":{row["partition"]}{node}', "", 1)
 
-    def round(self, number):
+    def move(self, found):
+        """The last node leaves, or comes back, and queries go on meanwhile."""
+        last = self.cluster.nodes[-1]
+        leaves = last in self.members
+        if leaves:
+            self.members.remove(last)
+            self.cluster.start_rebalance(remove=[last])
+        else:
+            # What it had it lets go of before.
+            is_free = lambda: last.rest.request("GET", "/pools/default").status == 404  # noqa: E731
+            self.cluster.wait("it is nobody's", is_free, 30)
+            self.cluster.add(last)
+            self.cluster.start_rebalance()
+        self.moves, asked = True, 0
+        while self.cluster.task()["status"] == "running" or asked < QUERIES:
+            self.query_any(found)
+            asked += 1
+        self.moves = False
+        self.cluster.wait_rebalanced()
+        if not leaves:
+            self.cluster.wait_healthy(BUCKET)
+            self.members.append(last)
+        self.map = self.cluster.map(BUCKET)
+        self.close()
+        print(f"  {asked} queries while a node {'left' if leaves else 'came'}, {self.errors} told an error so far", flush=True)
+
+    def restart(self, found):
+        """A node is stopped and started: its indexes go on from what they had made durable."""
+        node = self.rng.choice(self.members)
+        self.close()
+        node.stop()
+        node.start()
+        self.cluster.wait_healthy(BUCKET)
+        for design in self.designs.values():
+            design.is_fed = False
+        for _ in range(QUERIES // 2):
+            self.query_any(found)
+
+    def query_any(self, found):
+        design = self.designs[self.rng.choice(list(self.designs))]
+        name = self.rng.choice(list(design.views))
+        self.query(design, name, found[design.name][name])
+
+    def round(self, number, moves=False):
         for _ in range(3 if number == 0 else 1):
             self.publish()
         self.change(OPERATIONS if number else 2 * OPERATIONS)
@@ -321,12 +376,14 @@ class History:
         for design in self.designs.values():
             design.is_fed = False
         for _ in range(QUERIES):
-            design = self.designs[self.rng.choice(list(self.designs))]
-            name = self.rng.choice(list(design.views))
-            self.query(design, name, found[design.name][name])
+            self.query_any(found)
+        if number == RESTARTED:
+            self.restart(found)
+        if moves:
+            self.move(found)
 
 
-def run(cluster, seed, rounds=ROUNDS):
+def run(cluster, seed, rounds=ROUNDS, moves=False):
     """One history. Its bucket is new."""
     print(f"seed {seed}, {len(cluster.nodes)} nodes", flush=True)
     cluster.rest.create_bucket(BUCKET, quota_mb=100)
@@ -334,7 +391,9 @@ def run(cluster, seed, rounds=ROUNDS):
     history, began, number = History(cluster, random.Random(seed)), time.monotonic(), 0
     try:
         for number in range(rounds):
-            history.round(number)
+            history.round(number, moves)
+        if len(history.members) < len(cluster.nodes):
+            history.round(rounds, moves)
     except Wrong as error:
         sys.exit(f"seed {seed}, {len(cluster.nodes)} nodes, round {number}: {error}")
     finally:
@@ -349,10 +408,13 @@ def main():
     parser.add_argument("--seed", type=int, help="one history, of this seed")
     parser.add_argument("--nodes", type=int, choices=[1, 3], help="on so many nodes alone")
     parser.add_argument("--minutes", type=float, help="histories of fresh seeds for so long")
+    parser.add_argument("--moves", action="store_true", help="a node leaves and comes back between rounds; of three nodes only")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="changes and queries after them, so many times")
     arguments = parser.parse_args()
     if not unittest.main("test_values", argv=["test_values"], exit=False).result.wasSuccessful():
         sys.exit("the model is wrong")
+    if arguments.moves and arguments.nodes != 3:
+        parser.error("--moves needs --nodes 3")
     fresh = random.SystemRandom()
     until = time.monotonic() + 60 * (arguments.minutes or 0)
     for count in [arguments.nodes] if arguments.nodes else [1, 3]:
@@ -361,11 +423,11 @@ def main():
             cluster.form(memoryQuota=512)
             seeds = [arguments.seed] if arguments.seed is not None else [FIXED_SEED, fresh.getrandbits(32)]
             for seed in seeds:
-                run(cluster, seed, arguments.rounds)
+                run(cluster, seed, arguments.rounds, arguments.moves)
             left = (until - time.monotonic()) / (1 if count == 3 or arguments.nodes else 2)
             ends = time.monotonic() + left
             while time.monotonic() < ends:
-                run(cluster, fresh.getrandbits(32), arguments.rounds)
+                run(cluster, fresh.getrandbits(32), arguments.rounds, arguments.moves)
 
 
 if __name__ == "__main__":
