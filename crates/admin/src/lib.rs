@@ -35,5 +35,5 @@ pub use events::differing;
 pub use objectives::{Counted, Source};
 pub use routes::{
     FiringAlert, PRODUCT_VERSION, ProbeSettings, Probed, ProbedBuckets, ProbedOperation, SETTEE_VERSION,
-    Webhook, administrator_objection, quota_objection, rfc3339,
+    Webhook, administrator_objection, quota_objection, rfc3339, silences,
 };

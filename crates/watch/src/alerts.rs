@@ -120,6 +120,10 @@ alerts! {
         "A bucket on a node has not answered two probes of another node, or of its own, in a row.",
         "The node stands still, has no way to its disk, or cannot be reached by the node that tells it.",
         "`GET /settee/probe` shows which nodes see it. Look at that node's process, its disk and its network.";
+    CLOCK_SKEW "clock_skew" Warning 30 60:
+        "The clock of a node differs by more than five seconds from that of the node that leads.",
+        "A clock is not set by NTP, or by another source than those of the other nodes.",
+        "Run `chronyc tracking` on both nodes. Where conflicts are resolved by time, the later clock wins until then.";
     FAILED_OVER "failed_over" Warning 0 5:
         "A node was failed over and serves nothing.",
         "Its cluster did not hear of it, or somebody has failed it over.",

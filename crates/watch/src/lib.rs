@@ -12,6 +12,8 @@ pub mod alerts;
 pub mod burn;
 pub mod probe;
 pub mod ring;
+pub mod silences;
+pub mod skew;
 pub mod stored;
 pub mod trend;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use watch::alerts::ALERTS;
 
-use super::{nodes, users::rfc3339};
+use super::{nodes, silences::silenced_until, users::rfc3339};
 use crate::{call::Call, figures};
 
 /// Where a node tells the others what fires on it.
@@ -34,10 +34,14 @@ pub(super) async fn list(call: &Call) -> Outcome {
         .flat_map(|(node, alerts)| alerts.into_iter().map(move |alert| (node, alert)))
         .map(|(node, alert)| {
             let node = call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
-            json!({
+            let mut shown = json!({
                 "name": alert.name, "level": alert.level, "node": node, "subject": alert.subject, "text": alert.text,
                 "since": rfc3339(alert.since_secs.saturating_mul(1_000)),
-            })
+            });
+            if let Some(until) = silenced_until(&call.meta, &alert.name, &alert.subject) {
+                shown["silencedUntil"] = rfc3339(until.saturating_mul(1_000)).into();
+            }
+            shown
         })
         .collect();
     // Critical ones come first; their word is the smaller one.

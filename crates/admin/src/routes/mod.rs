@@ -32,6 +32,7 @@ mod roles;
 mod settings;
 mod settings_table;
 mod setup;
+mod silences;
 mod sizing;
 mod slo;
 mod slow;
@@ -53,6 +54,7 @@ use crate::{call::Call, figures, objectives};
 pub use alerts::FiringAlert;
 pub use probe::{ProbeSettings, Probed, ProbedBuckets, ProbedOperation};
 pub use setup::{administrator_objection, quota_objection};
+pub use silences::silences;
 pub(crate) use users::now_ms;
 pub use users::rfc3339;
 pub use webhook::Webhook;
@@ -121,6 +123,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["logs"] if get => logs::show(call),
         ["settee", "alerts"] if get => alerts::list(call).await,
         ["settee", "alerts", "kinds"] if get => alerts::kinds(),
+        ["settee", "alerts", "silences", rest @ ..] => silences::dispatch(call, rest).await,
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
         ["settee", "logs"] if get => log_lines::show(call),

@@ -305,6 +305,9 @@ pub(crate) const ROUTES: &[Route] = &[
     get("settee/logs", SEES_SECURITY, "The last lines of this node's own log."),
     get("settee/alerts", SEES, "Alerts that fire now on every node."),
     get("settee/alerts/kinds", SEES, "Every kind of alert, and what to do about it."),
+    get("settee/alerts/silences", SEES, "Alerts that are not sent for a while."),
+    post("settee/alerts/silences", MANAGES, "Has an alert not sent for a while."),
+    delete("settee/alerts/silences/{id}", MANAGES, "Ends a silence."),
     // The address may have a password in it, and nodes connect to it.
     get("settee/alerts/webhook", Needs::Everything, "Where alerts are posted."),
     put("settee/alerts/webhook", Needs::Everything, "Has alerts posted to an address."),

@@ -14,6 +14,7 @@ use watch::{
     Severity,
     alerts::{self, Board, Change, Firing, Holds},
     judge,
+    silences::Outbox,
     trend::{LOOKS, grows},
 };
 
@@ -62,7 +63,7 @@ impl Alerting {
 /// Looks until `ended`.
 pub(super) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
     let sender = webhook::Sender::start(Arc::clone(&control), ended.clone());
-    let mut known = None;
+    let (mut known, mut outbox) = (None, Outbox::default());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -71,15 +72,19 @@ pub(super) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>)
             _ = ended.wait_for(|stop| *stop) => return,
             _ = ticks.tick() => {}
         }
-        let webhook = Webhook::of(&control.metadata());
+        control.look_at_alerts().iter().for_each(tell);
+        let metadata = control.metadata();
+        let webhook = Webhook::of(&metadata);
         if webhook != known {
             // A webhook that is new hears of what fires already.
-            known = webhook;
-            control.alerting().firing().into_iter().for_each(|firing| sender.send(&Change::Fired(firing)));
+            (known, outbox) = (webhook, Outbox::default());
         }
-        for change in control.look_at_alerts() {
-            tell(&change);
-            sender.send(&change);
+        if known.is_some() {
+            let (silences, now) = (admin::silences(&metadata), control.unix_secs());
+            let covers = |firing: &Firing| {
+                silences.values().any(|one| one.covers(firing.about.name, &firing.subject, now))
+            };
+            outbox.look(control.alerting().firing(), covers).iter().for_each(|change| sender.send(change));
         }
     }
 }
@@ -98,14 +103,19 @@ fn tell(change: &Change) {
 impl Control {
     /// Looks at everything, and says which alerts fire or are over by that.
     fn look_at_alerts(&self) -> Vec<Change> {
-        let now = u64::from(self.loops().0.now().unix_secs());
+        let now = self.unix_secs();
         let mut holding = self.holding();
         holding.extend(self.burning(now));
         holding.extend(self.disk_ahead(now));
         holding.extend(self.certificate_ends(now));
         holding.extend(self.nodes_down());
+        holding.extend(self.clock_skew());
         holding.extend(self.probing().silent(&self.metadata()));
         self.alerting().board.lock().look(now, holding)
+    }
+
+    fn unix_secs(&self) -> u64 {
+        u64::from(self.loops().0.now().unix_secs())
     }
 
     /// What holds of the node and its buckets at this moment.

@@ -41,6 +41,7 @@ use super::{
     audit::{self, AuditLog},
     buckets::OpenBuckets,
     certificates::NodeCertificates,
+    clocks::Clocks,
     compaction,
     gauges::Gauges,
     identity::ThisNode,
@@ -107,6 +108,7 @@ pub(crate) struct Control {
     objectives: Arc<Objectives>,
     alerting: Alerting,
     probing: Probing,
+    clocks: Clocks,
     certificates: Arc<NodeCertificates>,
     this_node: Arc<ThisNode>,
     listen: IpAddr,
@@ -142,6 +144,7 @@ impl Control {
             objectives: Arc::new(parts.objectives),
             alerting: Alerting::default(),
             probing: Probing::default(),
+            clocks: Clocks::default(),
             certificates: parts.certificates,
             this_node: parts.this_node,
             listen: parts.listen,
@@ -174,6 +177,11 @@ impl Control {
     /// The alerts of this node.
     pub(super) fn alerting(&self) -> &Alerting {
         &self.alerting
+    }
+
+    /// What is known of clocks.
+    pub(super) fn clocks(&self) -> &Clocks {
+        &self.clocks
     }
 
     /// What this node's probes have found.

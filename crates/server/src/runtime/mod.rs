@@ -16,6 +16,7 @@ mod bell;
 mod bell_tests;
 mod buckets;
 mod certificates;
+mod clocks;
 mod closing;
 mod compacting;
 mod compaction;

@@ -20,7 +20,7 @@ use super::{
     background::spawn,
     buckets::OpenBuckets,
     certificates::NodeCertificates,
-    compacting, compaction,
+    clocks, compacting, compaction,
     control::{self, Control},
     data_dir::{self, DataDir},
     disk::Disk,
@@ -252,6 +252,7 @@ impl Agreed {
         self.agreement.join_at_stop(spawn("metadata", move || Control::follow(&me, &to_carry_out))?);
         control.answer_peers();
         compacting::answer(&control);
+        clocks::answer(&control);
         everywhere::answer(&control);
         flushing::answer(&control, &plane.shared, &plane.workers.notifier(), control_plane.handle());
         if let Some(init) = &options.init {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::Control;
 use crate::runtime::{
-    ServeError, alerting, objectives,
+    ServeError, alerting, clocks, objectives,
     options::{InitBucket, InitOptions},
     probing, random_uuid,
 };
@@ -69,6 +69,7 @@ impl Control {
         runtime.spawn(objectives::run(Arc::clone(self), ended()));
         let (prober, over) = (Arc::clone(self), ended());
         runtime.spawn_blocking(move || probing::run(&prober, over));
+        runtime.spawn(clocks::run(Arc::clone(self), ended()));
         runtime.spawn(alerting::run(Arc::clone(self), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(front)
