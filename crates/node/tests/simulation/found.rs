@@ -114,6 +114,11 @@ pub(crate) const FOUND: &[Found] = &[
         what: "a scan that came across damage said so, which was taken for a fault (of the simulation)",
     },
     Found {
+        kind: &kinds::DISKS,
+        seed: 209,
+        what: "a node was gone for good before the others were voters (of the simulation)",
+    },
+    Found {
         kind: &kinds::WIDE,
         seed: 5_000_038,
         what: "a pager came across what had expired while copies were compared (of the simulation)",

@@ -12,7 +12,10 @@ use base::NodeId;
 use cluster::{Command, FailOver, Membership, Metadata};
 
 use super::{World, mishaps::Mend, verdict::HEALING_MILLIS};
-use crate::machine::{End, Machine};
+use crate::{
+    machine::{End, Machine},
+    process::Process,
+};
 
 /// Bits that are flipped at once, at most.
 const BITS_MAX: usize = 12;
@@ -54,6 +57,15 @@ impl World {
     pub(super) fn wipe(&mut self) {
         let newest = Arc::clone(self.newest());
         let Some(id) = self.any_node().filter(|id| newest.node_by_id(*id).is_some()) else { return };
+        // A majority that is lost for good is a matter of its own.
+        let voters =
+            self.processes().find(|process| process.leads()).map(Process::voters).unwrap_or_default();
+        let is_left = |voter: &NodeId| {
+            *voter != id && self.machines.get(voter).is_some_and(|one| one.process.is_some())
+        };
+        if voters.iter().filter(|voter| is_left(voter)).count() * 2 <= voters.len() {
+            return;
+        }
         self.stop(id, End::DiskLost);
         self.journal.note(format_args!("{id} is gone with all its disks"));
         self.tally.wiped += 1;
