@@ -119,6 +119,11 @@ pub(crate) const FOUND: &[Found] = &[
         what: "a node was gone for good before the others were voters (of the simulation)",
     },
     Found {
+        kind: &kinds::DISKS,
+        seed: 243,
+        what: "a document that was damaged was replaced without the attribute that nobody could read (of the simulation)",
+    },
+    Found {
         kind: &kinds::WIDE,
         seed: 5_000_038,
         what: "a pager came across what had expired while copies were compared (of the simulation)",

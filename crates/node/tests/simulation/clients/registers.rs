@@ -67,6 +67,10 @@ pub(super) fn note_write(pending: &Pending, returned: Option<Moment>, invariants
             note(pending, None, Did::Removed, invariants);
             note_mark(pending, None, Did::Removed, invariants);
         }
+        // A document that is damaged on disk is replaced as a whole: nobody can read its attributes any more.
+        Operation::Write { .. } if invariants.damage_may_show => {
+            note_mark(pending, None, Did::Removed, invariants);
+        }
         // The mark goes with the tombstone, at some moment, or when a document comes in its place.
         Operation::Remove { .. } => note_mark(pending, None, Did::Removed, invariants),
         Operation::Foreign { value, .. } => {

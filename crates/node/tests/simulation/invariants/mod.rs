@@ -21,4 +21,6 @@ pub(crate) struct Invariants {
     pub(crate) rebalances: rebalances::Rebalances,
     pub(crate) resolution: resolution::Resolution,
     pub(crate) states: states::States,
+    /// Bits of what lies on disk may be others than were written.
+    pub(crate) damage_may_show: bool,
 }

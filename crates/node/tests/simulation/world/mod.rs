@@ -151,6 +151,7 @@ impl World {
             tally: Tally::default(),
         };
         world.invariants.certainty.is_promised = faults.are_none();
+        world.invariants.damage_may_show = faults.rot != NEVER;
         let promised = faults.promise().level;
         world.invariants.resolution.is_promised = promised == base::bucket::DurabilityLevel::None;
         world.invariants.states.applied(&metadata);
