@@ -184,7 +184,7 @@ mod tests {
             while !self.letters.is_empty() {
                 for (from, to, bytes) in mem::take(&mut self.letters) {
                     if hears(&from) && hears(&to) {
-                        let _ = self.group(to).step(&bytes);
+                        let _ = self.group(to).step(None, &bytes);
                         self.turn(to);
                     }
                 }

@@ -187,12 +187,12 @@ impl<A, R> Participant<A, R> {
         }
     }
 
-    /// Another member says something.
+    /// Another member says something: `from`, where that is known.
     ///
     /// # Errors
     /// When it is refused, which changes nothing.
-    pub fn step(&mut self, message: &[u8]) -> Result<(), StepError> {
-        self.group.step(message)
+    pub fn step(&mut self, from: Option<NodeId>, message: &[u8]) -> Result<(), StepError> {
+        self.group.step(from, message)
     }
 
     /// Somebody takes this node for the leader: the member `from`, where that is known. What was carried out before counts as taken: its

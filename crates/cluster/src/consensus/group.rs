@@ -2,6 +2,7 @@
 
 mod applying;
 mod epochs;
+mod excluded;
 mod formats;
 mod opening;
 mod readies;
@@ -43,6 +44,7 @@ pub use opening::{found, join};
 pub use reads::Round;
 pub use turn::{Commit, ProposeError, StepError, Turn};
 
+use excluded::Excluded;
 use formats::read_state;
 use readies::Pending;
 use reads::Reads;
@@ -76,6 +78,7 @@ pub struct Consensus {
     /// The ready that the disk is at, 0 for none, and for how many ticks it has been.
     stalled: (u64, u32),
     marks: Marks,
+    excluded: Excluded,
     /// Since which place this member's state differs from that of most members.
     diverged: Option<u64>,
     /// Why this member cannot go on.
@@ -217,18 +220,15 @@ impl Consensus {
         self.out.batches.push(Batch { records: vec![record], ..Batch::default() });
     }
 
-    /// Takes a message from a peer.
+    /// Takes a message from a peer: that of the member `from`, where that is known.
     ///
     /// # Errors
     /// [`StepError`] when it was refused.
-    pub fn step(&mut self, message: &[u8]) -> Result<(), StepError> {
+    pub fn step(&mut self, from: Option<NodeId>, message: &[u8]) -> Result<(), StepError> {
         let refused = |what: &str| Err(StepError::Refused(what.into()));
         let letter = codec::decode(message).map_err(|error| StepError::Refused(error.to_string()))?;
         let (epoch, message) = match letter {
-            Letter::Notice(notice) => {
-                self.take_notice(notice);
-                return Ok(());
-            }
+            Letter::Notice(notice) => return self.take_notice(notice, from),
             Letter::Raft(epoch, message) => (epoch, *message),
         };
         if message.to != self.raw.raft.id {
@@ -248,6 +248,7 @@ impl Consensus {
         if self.was_removed(sender) {
             return Err(StepError::SenderRemoved(sender));
         }
+        self.check_sender(&message, sender)?;
         self.check(&message)?;
         self.silence = 0;
         if matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat) {

@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod checks;
+mod failed_over;
 mod simulation;
 mod versions;
 
@@ -208,13 +209,35 @@ fn survivors_form_the_group_anew_and_whoever_was_lost_joins_them() {
         (0..200).for_each(|_| simulation.step());
         assert!(simulation.checks.acknowledgements(epoch) > 0, "the survivors go on");
         let left: Vec<usize> = (0..nodes).filter(|node| !lost.contains(node)).collect();
+        let mut other = None;
         if !are_dead && voting(&left) * 2 >= voters.len() && seed % 2 == 0 {
             // Somebody else thinks that it is the others who are lost.
-            simulation.reform(&left);
+            other = Some(simulation.reform(&left));
             (0..100).for_each(|_| simulation.step());
         }
         simulation.heal();
+        if let Some(other) = other {
+            give_one_half_up(&mut simulation, [founder, other]);
+        }
         simulation.check_after_healing();
+    }
+}
+
+/// Both halves have formed the group anew without the other one. Neither takes the word of nodes that it has failed over, so an
+/// administrator has to reset one of them.
+fn give_one_half_up(simulation: &mut Simulation, founders: [usize; 2]) {
+    let epochs = founders.map(|founder| simulation.node(founder).epoch());
+    (0..300).for_each(|_| simulation.step());
+    assert_eq!(founders.map(|founder| simulation.node(founder).epoch()), epochs);
+    let newest = simulation.epoch();
+    let reset: Vec<usize> =
+        simulation.indices().filter(|at| simulation.node(*at).epoch() != newest).collect();
+    assert!(!reset.is_empty());
+    for node in reset.into_iter().map(|at| NodeId(at as u16)) {
+        simulation.remove(node);
+        let leader = simulation.leader_of(newest).unwrap();
+        simulation.propose(leader, Command::RemoveNode { node });
+        (0..50).for_each(|_| simulation.step());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Members, disks, network and faults, all drawn from one seed.
 
+mod forged;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::Hasher as _,
@@ -19,14 +21,13 @@ use settee_cluster::{
 
 use crate::checks::{Checks, setting};
 
+pub(crate) use forged::Forged;
+
 /// Most nodes at the same time: more than vote.
 const NODES_MAX: usize = 9;
 
 /// Steps from one read to the next, where anybody reads.
 const READ_STEPS: u64 = 5;
-
-/// What a message begins with: version, kind, epoch and who it is for.
-const ADDRESS_BYTES: usize = 26;
 
 /// What goes wrong: probabilities in a thousandth per step, of messages in a hundredth.
 #[derive(Clone, Copy, Debug)]
@@ -360,16 +361,17 @@ impl Simulation {
         let before = self.checks.acknowledgements(epoch);
         self.proposals_per_step = 4;
         // A node that is drawn to propose may be gone, every time where many have come and gone.
-        self.propose_setting(0);
+        let first = self.nodes.iter().position(|node| !node.is_gone).unwrap();
+        self.propose_setting(first);
         (0..50).for_each(|_| self.step());
         self.proposals_per_step = 0;
         (0..150).for_each(|_| self.step());
         assert!(self.checks.acknowledgements(epoch) > before, "no progress");
-        let first = Arc::clone(self.node(0).metadata());
+        let there: Vec<usize> = (0..self.nodes.len()).filter(|node| !self.nodes[*node].is_gone).collect();
+        let first = Arc::clone(self.node(there[0]).metadata());
         self.checks.nothing_is_lost(epoch, &first);
         let all: BTreeSet<NodeId> = first.nodes.iter().map(|node| node.id).collect();
         let counted = first.nodes.iter().filter(|node| node.membership != Membership::InactiveFailed).count();
-        let there: Vec<usize> = (0..self.nodes.len()).filter(|node| !self.nodes[*node].is_gone).collect();
         assert_eq!(there.iter().map(|node| self.nodes[*node].id).collect::<BTreeSet<_>>(), all);
         for node in there {
             let group = self.node(node);
@@ -458,6 +460,20 @@ impl Simulation {
         leaders.max_by_key(|(_, running)| running.group.term()).map(|(at, _)| at)
     }
 
+    /// The leader of the group in that life.
+    pub(crate) fn leader_of(&self, epoch: Epoch) -> Option<usize> {
+        let leads = |at: &usize| {
+            let running = self.nodes[*at].running.as_ref();
+            running.is_some_and(|running| running.group.leads() && running.group.epoch() == epoch)
+        };
+        self.indices().find(leads)
+    }
+
+    /// Every node that there has been.
+    pub(crate) fn indices(&self) -> std::ops::Range<usize> {
+        0..self.nodes.len()
+    }
+
     pub(crate) fn hand_over(&mut self, node: usize) -> Option<NodeId> {
         let heir = self.with_group(node, Consensus::hand_over).flatten();
         self.settle();
@@ -539,7 +555,8 @@ impl Simulation {
         }
     }
 
-    fn remove(&mut self, node: NodeId) {
+    /// The node belongs to the group no more.
+    pub(crate) fn remove(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.iter_mut().find(|known| known.id == node) {
             node.is_gone = true;
             node.running = None;
@@ -714,7 +731,7 @@ impl Simulation {
             let Some(to) = to.filter(|_| !is_cut) else { continue };
             let level = to.version.highest;
             let Some(running) = to.running.as_mut() else { continue };
-            match running.group.step(&letter.bytes) {
+            match running.group.step(Some(letter.from), &letter.bytes) {
                 Ok(()) => {}
                 // The answer comes back the way the message came.
                 Err(StepError::SenderRemoved(sender) | StepError::SenderUnknown(sender))
@@ -723,6 +740,7 @@ impl Simulation {
                     self.remove(sender);
                 }
                 Err(StepError::SenderRemoved(_) | StepError::SenderUnknown(_)) => {}
+                Err(StepError::SenderFailedOver(_) | StepError::FormedElsewhere(_)) => {}
                 // Of another epoch.
                 Err(StepError::Refused(_)) if letter.is_foreign(&running.group) => {}
                 Err(_) if self.restored == Some(letter.to) && running.group.broken().is_some() => {}
@@ -732,24 +750,6 @@ impl Simulation {
             }
         }
         any
-    }
-}
-
-impl Simulation {
-    /// Delivers a message many times, with a few bytes changed behind version, kind and receiver.
-    fn deliver_spoiled(&mut self, node: usize, bytes: &[u8]) {
-        for _ in 0..20 {
-            let mut spoiled = bytes.to_vec();
-            for _ in 0..self.rng.usize(0..4) {
-                let at = self.rng.usize(ADDRESS_BYTES..spoiled.len());
-                spoiled[at] = if self.rng.bool() { self.rng.u8(..) } else { self.rng.u8(0..8) };
-            }
-            let Some(running) = &mut self.nodes[node].running else { return };
-            // Refused or believed: whatever it is, it goes on.
-            let _ = running.group.step(&spoiled);
-            let turn = running.group.turn();
-            running.group.written(turn.number);
-        }
     }
 }
 

@@ -139,7 +139,7 @@ pub(crate) struct Process {
     /// Parts do nothing until then.
     pub(crate) stalled_until: [u64; PARTS],
     /// Messages of other members that have not been taken.
-    mail: VecDeque<Vec<u8>>,
+    mail: VecDeque<(NodeId, Vec<u8>)>,
     /// When what is due next.
     look_at: u64,
     reopen_at: u64,
@@ -232,7 +232,7 @@ impl Process {
         if let Some(verdict) = self.judge(from, &message) {
             return outside.send(self.id, Some(from), Message::Verdict(from, epoch_of(&message), verdict));
         }
-        self.mail.push_back(message);
+        self.mail.push_back((from, message));
         if self.does(AGREEMENT, outside.now.mono_millis) {
             self.read_mail();
             self.take_turn(outside);
@@ -240,9 +240,9 @@ impl Process {
     }
 
     fn read_mail(&mut self) {
-        while let Some(message) = self.mail.pop_front() {
-            // Refused is what comes of a node that was removed.
-            let _ = self.part.step(&message);
+        while let Some((from, message)) = self.mail.pop_front() {
+            // Refused is what comes of a node that was removed, and some of what one says that was failed over.
+            let _ = self.part.step(Some(from), &message);
             let group = self.part.group();
             let is_removed = group.metadata().has_removed(self.id);
             let broken = group.broken().filter(|_| !self.log.is_lost() && !is_removed);

@@ -28,7 +28,7 @@ use cluster::{
     ClusterError, Command, Metadata,
     consensus::{
         Batch, Consensus, Epoch, LogError, LogStore, Member, Position, Proposal, ProposalId, ProposeError,
-        StateMarks,
+        StateMarks, StepError,
     },
 };
 use node::{LogWriter, NextWrite, Participant, Sentence, Verdict, Write, WriteEnded};
@@ -49,7 +49,8 @@ const UNKNOWN: &str = "nodes that were failed over since had this node take data
 
 /// What goes into the consensus thread.
 enum Event {
-    Message(Vec<u8>),
+    /// From that member, where that is known.
+    Message(Option<NodeId>, Vec<u8>),
     Propose(Option<NodeId>, Box<Proposal>, oneshot::Sender<Result<(), ProposeError>>),
     /// Asks whether this node leads, of a majority.
     Confirm(oneshot::Sender<Confirmed>),
@@ -191,6 +192,7 @@ impl Agreement {
             memory: parts.memory,
             known: None,
             members: Default::default(),
+            elsewhere: BTreeSet::new(),
         };
         driver.publish();
         let thread = spawn("consensus", move || driver.run())?;
@@ -260,11 +262,11 @@ impl Agreement {
         Some(self.status.writing_since.load(Ordering::Acquire)).filter(|since| *since > 0)
     }
 
-    /// Takes a message of another node, unless too many wait.
-    pub(crate) fn step(&self, message: Vec<u8>) {
+    /// Takes a message of another node, unless too many wait: that of the member `from`, where that is known.
+    pub(crate) fn step(&self, from: Option<NodeId>, message: Vec<u8>) {
         if self.status.messages.load(Ordering::Relaxed) < MESSAGES_WAITING {
             self.status.messages.fetch_add(1, Ordering::Relaxed);
-            self.put(Event::Message(message));
+            self.put(Event::Message(from, message));
         }
     }
 
@@ -373,6 +375,8 @@ struct Driver {
     /// As last told.
     known: Option<Arc<Metadata>>,
     members: (BTreeSet<NodeId>, BTreeSet<NodeId>),
+    /// Nodes that say that they belong to another group, and the life in which this node has logged that.
+    elsewhere: BTreeSet<(u64, NodeId)>,
 }
 
 impl Driver {
@@ -410,10 +414,12 @@ impl Driver {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Message(message) => {
+            Event::Message(from, message) => {
                 self.status.messages.fetch_sub(1, Ordering::Relaxed);
-                if let Err(error) = self.part.step(&message) {
-                    tracing::debug!(%error, "a message of another node was refused");
+                match self.part.step(from, &message) {
+                    Ok(()) => {}
+                    Err(StepError::FormedElsewhere(node)) => self.warn_of_another_group(node),
+                    Err(error) => tracing::debug!(%error, "a message of another node was refused"),
                 }
             }
             Event::Propose(from, proposal, answer) => {
@@ -465,6 +471,16 @@ impl Driver {
                 let _ = answer.send(self.begin_anew());
             }
             Event::Stop => {}
+        }
+    }
+
+    /// Says, once for each node and life, that a node that was failed over belongs to a group of its own.
+    fn warn_of_another_group(&mut self, node: NodeId) {
+        if self.elsewhere.insert((self.part.life(), node)) {
+            tracing::warn!(
+                node = node.get(),
+                "a node that was failed over says that its group was formed anew; nothing is done about that"
+            );
         }
     }
 

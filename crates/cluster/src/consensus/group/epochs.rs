@@ -166,6 +166,9 @@ impl Consensus {
                 return Err(StepError::SenderUnknown(sender));
             }
             Ordering::Less => self.give_notice(sender),
+            Ordering::Greater if self.doubts_notice_of(Some(sender)).is_some() => {
+                return Err(StepError::FormedElsewhere(sender));
+            }
             // Brings a notice back.
             Ordering::Greater => self.say_hello(sender),
         }
@@ -183,18 +186,24 @@ impl Consensus {
         self.out.messages.extend(notice.map(|notice| (to, notice)));
     }
 
-    /// The group was formed anew, and this node shall be one of it.
-    pub(super) fn take_notice(&mut self, notice: Notice) {
+    /// The group was formed anew, and this node shall be one of it. So says that member, where that is known.
+    pub(super) fn take_notice(&mut self, notice: Notice, from: Option<NodeId>) -> Result<(), StepError> {
         let Notice { epoch, secret, nodes } = notice;
+        if epoch > self.member.epoch
+            && let Some(doubted) = self.doubts_notice_of(from)
+        {
+            return Err(StepError::FormedElsewhere(doubted));
+        }
         // A number may have been given to another node in the meantime; an identity is not.
         let Some(me) = nodes.iter().find(|node| node.uuid == self.member.uuid).map(|node| node.id) else {
-            return;
+            return Ok(());
         };
         let newest = self.out.successor.as_ref().map_or(self.member.epoch, |successor| successor.epoch);
         if epoch > newest {
             let successor = Member { node: me, epoch, secret, peers: nodes, ..self.member.clone() };
             self.out.successor = Some(successor);
         }
+        Ok(())
     }
 }
 

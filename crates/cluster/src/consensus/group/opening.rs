@@ -11,7 +11,7 @@ use raft::{
 };
 
 use super::{
-    CatchingUp, Consensus, ELECTION_TICKS, Reads, Turn,
+    CatchingUp, Consensus, ELECTION_TICKS, Excluded, Reads, Turn,
     formats::{member_bytes, read_known, read_state, state_bytes, unknown_cluster, unreadable},
 };
 use crate::{
@@ -133,6 +133,7 @@ impl Consensus {
             told: 0,
             stalled: (0, 0),
             marks: Marks::default(),
+            excluded: Excluded::default(),
             broken: diverged.map(divergence::trouble),
             diverged,
             out: Turn::default(),

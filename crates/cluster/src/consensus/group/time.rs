@@ -32,6 +32,7 @@ impl Consensus {
         self.with_raft(|raw| {
             raw.tick();
         });
+        self.look_for_a_leader();
         let raft = &self.raw.raft;
         let asks_for_votes = matches!(raft.state, StateRole::PreCandidate | StateRole::Candidate);
         if asks_for_votes && raft.election_elapsed == 0 {

@@ -83,6 +83,12 @@ pub enum StepError {
     /// The sender was added by nodes that were lost when the group was formed anew: nobody else has heard of it.
     #[error("node {0} is not known")]
     SenderUnknown(NodeId),
+    /// The sender was failed over, and says what counts of other members only.
+    #[error("node {0} was failed over; it neither leads nor votes")]
+    SenderFailedOver(NodeId),
+    /// The sender was failed over, and says that the group was formed anew.
+    #[error("node {0}, which was failed over, says that the group was formed anew")]
+    FormedElsewhere(NodeId),
     /// What a peer says contradicts what this member has: one of them lost a part of its log.
     #[error("{0}")]
     Broken(String),

@@ -112,7 +112,7 @@ impl Control {
         let is_member = signer.is_some_and(|signer| self.metadata.load().node_by_id(signer).is_some());
         let counts = |message: &[u8]| signer.is_none_or(|signer| is_from(message, signer, is_member));
         let messages = messages.into_iter().filter(|message| counts(message));
-        messages.for_each(|message| self.agreement.step(message.to_vec()));
+        messages.for_each(|message| self.agreement.step(signer, message.to_vec()));
         Ok(Vec::new())
     }
 }

@@ -1,0 +1,105 @@
+//! What counts of a node that was failed over and does not vote any more.
+//!
+//! Such a node hears what is agreed on, so that it can be recovered, and Raft would believe whatever it says. Here it confirms what it was
+//! sent, and asks how far the group is. Nothing else that it says counts: it does not lead, is not elected, answers no question, ends nobody's term,
+//! and forms no group anew. Dropping its messages is safe as a lost message is, and costs no quorum: the others can elect one of
+//! their own without it.
+//!
+//! Two cases keep this from being the whole rule:
+//! - This member may be the one that is behind. The node was recovered, votes again and leads by now. So a member that has known no leader for
+//!   [`LEADERLESS_TICKS`] takes every node's word. It goes on to take the word of the node that it follows.
+//! - The node may be honest and in a later term, which it was asked to lead in just before it was cut off. It takes nothing of an
+//!   earlier term. So the leader begins a term behind that one, once for each failover: a node that claims more cannot depose it again.
+
+use std::collections::BTreeMap;
+
+use base::NodeId;
+use raft::eraftpb::{Message, MessageType};
+
+use super::{Consensus, StepError, node_id, raft_id};
+
+/// Ticks without a leader after which a member takes the word of nodes that were failed over. An election takes twenty where a majority
+/// is there; this leaves room for several, and an attacker only the time in which the cluster can agree on nothing anyway.
+const LEADERLESS_TICKS: u32 = 100;
+/// How far a node may be ahead of its leader. A node begins a term only where most voters would elect it, so an honest one is ahead
+/// by few.
+const TERMS_AHEAD_MAX: u64 = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Excluded {
+    /// Ticks since this member knew a leader.
+    leaderless: u32,
+    /// Nodes because of which this member has begun a term, and the version of the metadata of their failover.
+    outrun: BTreeMap<NodeId, u64>,
+}
+
+impl Consensus {
+    /// A tick has gone by.
+    pub(super) fn look_for_a_leader(&mut self) {
+        let is_led = self.leader().is_some();
+        self.excluded.leaderless = if is_led { 0 } else { self.excluded.leaderless.saturating_add(1) };
+    }
+
+    /// Whether this member takes no node's word for the agreement that was failed over: it has a leader, or has had one of late.
+    fn doubts(&self) -> bool {
+        self.excluded.leaderless < LEADERLESS_TICKS
+    }
+
+    fn is_failed_over(&self, node: NodeId) -> bool {
+        self.state.metadata.node_by_id(node).is_some_and(crate::NodeInfo::is_failed_over)
+    }
+
+    /// Whether that node's word that the group was formed anew counts for nothing.
+    pub(super) fn doubts_notice_of(&self, from: Option<NodeId>) -> Option<NodeId> {
+        from.filter(|from| self.doubts() && self.is_failed_over(*from))
+    }
+
+    /// Looks at the sender of a message.
+    ///
+    /// # Errors
+    /// [`StepError::SenderFailedOver`] when it counts for nothing.
+    pub(super) fn check_sender(&mut self, message: &Message, sender: NodeId) -> Result<(), StepError> {
+        let raft = &self.raw.raft;
+        // A question has no term. What is of an earlier term is over.
+        if message.term < raft.term {
+            return Ok(());
+        }
+        // Without the word of a node that still votes there may be no majority.
+        let votes = raft.prs().conf().voters().contains(raft_id(sender));
+        let is_followed = node_id(raft.leader_id) == Some(sender);
+        if votes || is_followed || !self.is_failed_over(sender) || !self.doubts() {
+            return Ok(());
+        }
+        let kind = message.get_msg_type();
+        let confirms = matches!(kind, MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse);
+        if confirms && message.term == raft.term {
+            return Ok(());
+        }
+        if confirms {
+            self.outrun(sender, message.term);
+        }
+        Err(StepError::SenderFailedOver(sender))
+    }
+
+    /// As the leader: begins a term behind `term`, if that node was not the reason before.
+    fn outrun(&mut self, node: NodeId, term: u64) {
+        let raft = &self.raw.raft;
+        let is_written = raft.raft_log.persisted == raft.raft_log.last_index();
+        let can = self.leads() && is_written && !raft.has_pending_conf() && raft.lead_transferee.is_none();
+        if !can || term - raft.term > TERMS_AHEAD_MAX {
+            return;
+        }
+        let excluded = self.state.metadata.node_by_id(node).and_then(|node| node.excluded);
+        let version = excluded.map_or(0, |excluded| excluded.version);
+        if self.excluded.outrun.insert(node, version) == Some(version) {
+            return;
+        }
+        // Others are not to wait until they have lost this leader, which they hear from: they vote at once for a member that was asked to
+        // lead.
+        let mut asked = Message { to: raft.id, from: raft.id, term, ..Message::default() };
+        asked.set_msg_type(MessageType::MsgTimeoutNow);
+        self.with_raft(|raw| raw.raft.become_follower(term, raft::INVALID_ID));
+        self.step_checked(asked);
+    }
+}
