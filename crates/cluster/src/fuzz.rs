@@ -1,4 +1,4 @@
-//! A few seconds of fuzzing for certificates and lists of roles, from the seeds in `fuzz/seeds`. See `fuzz/README.md`.
+//! A few seconds of fuzzing for certificates, lists of roles, and what members of the group say and write, from the seeds in `fuzz/seeds`. See `fuzz/README.md`.
 
 #[path = "../../../fuzz/shared/runner.rs"]
 mod runner;
@@ -28,4 +28,9 @@ fn roles(bytes: &[u8]) {
 #[test]
 fn fuzz_roles() {
     runner::run("roles", roles);
+}
+
+#[test]
+fn fuzz_letter() {
+    runner::run("letter", crate::consensus::read_fuzzed);
 }

@@ -303,6 +303,27 @@ impl<'a> Input<'a> {
     }
 }
 
+/// For the fuzzer: bytes are refused, or are read as something that is the same after another journey.
+#[cfg(test)]
+pub(crate) fn read_fuzzed(bytes: &[u8]) {
+    if let Ok(letter) = decode(bytes) {
+        let again = match &letter {
+            Letter::Raft(epoch, message) => encode_message(*epoch, message),
+            Letter::Notice(notice) => encode_notice(notice),
+        };
+        let again = again.expect("what is read also travels");
+        assert_eq!(decode(&again).as_ref(), Ok(&letter));
+        assert_eq!((epoch_of(&again), sender_of(&again)), (epoch_of(bytes), sender_of(bytes)));
+    }
+    let written = [
+        decode_entry(bytes).map(|entry| encode_entry(&entry)),
+        decode_snapshot(bytes).map(|snapshot| encode_snapshot(&snapshot)),
+        decode_hard_state(bytes).map(|state| encode_hard_state(&state)),
+        decode_place(bytes).map(encode_place),
+    ];
+    written.into_iter().flatten().for_each(|again| assert_eq!(again, bytes));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

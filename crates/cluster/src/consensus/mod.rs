@@ -33,6 +33,8 @@ mod mirror;
 mod proposers;
 mod state;
 
+#[cfg(test)]
+pub(crate) use codec::read_fuzzed;
 pub use disk::DiskLog;
 pub use entry::{Place, Proposal, ProposalId};
 pub use epoch::{Epoch, Position};

@@ -27,6 +27,8 @@ mod disk;
 mod disk_guard;
 mod everywhere;
 mod flushing;
+#[cfg(test)]
+mod fuzz;
 mod gauges;
 mod history;
 mod housekeeping;

@@ -45,6 +45,8 @@ use crate::{
 
 /// Messages that wait for one node.
 const QUEUE: usize = 128;
+/// Most messages in one request that are read: more than any node has waiting. Each takes more memory than an empty one has bytes.
+const MESSAGES_MAX: usize = 8 * QUEUE;
 /// Bytes of messages in one request, but for a single message that is longer.
 const REQUEST_BYTES: usize = 1024 * 1024;
 /// How long an answer may take.
@@ -404,7 +406,7 @@ fn question(path: &str, body: impl Into<Bytes>) -> Ask<'_> {
 }
 
 /// Messages with their sender: its number, then each with its length.
-fn encode_messages(from: NodeId, messages: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn encode_messages(from: NodeId, messages: &[Vec<u8>]) -> Vec<u8> {
     let mut body = from.get().to_le_bytes().to_vec();
     for message in messages {
         body.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -418,6 +420,9 @@ pub(crate) fn decode_messages(body: &[u8]) -> Option<(NodeId, Vec<&[u8]>)> {
     let (from, mut rest) = body.split_first_chunk()?;
     let mut messages = Vec::new();
     while !rest.is_empty() {
+        if messages.len() == MESSAGES_MAX {
+            return None;
+        }
         let (length, behind) = rest.split_first_chunk()?;
         let (message, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         messages.push(message);
@@ -445,6 +450,12 @@ mod tests {
         let (from, decoded) = decode_messages(&body).unwrap();
         assert_eq!(from, NodeId(3));
         assert_eq!(decoded, messages);
+        let many = |count| encode_messages(NodeId(3), &vec![Vec::new(); count]);
+        assert!(decode_messages(&many(MESSAGES_MAX)).is_some());
+        assert!(
+            decode_messages(&many(MESSAGES_MAX + 1)).is_none(),
+            "they would take four times the memory of the body"
+        );
         for cut in [0, 1, 4, body.len() - 1] {
             assert!(decode_messages(&body[..cut]).is_none());
         }
