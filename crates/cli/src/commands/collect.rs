@@ -13,6 +13,7 @@ use std::{
 
 use clap::Args as ClapArgs;
 use client::{Rest, rest::percent};
+use serde_json::Value;
 
 use super::{
     Failure,
@@ -100,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut ask = |rest: &Rest, name: String, path: &str| -> Result<(), Failure> {
         match rest.within(PATIENCE).get(path) {
             Ok(body) => {
+                let body = without_passwords(body);
                 let body = redaction.as_ref().map_or(body.clone(), |redaction| redaction.apply(&body));
                 archive.add(&name, &body).map_err(cannot)?;
                 archive.note(name, format!("{} bytes", body.len()), path);
@@ -136,6 +138,41 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         println!("{missing} things could not be asked: contents.txt in it says which and why");
     }
     Ok(())
+}
+
+/// An answer without the passwords in it: administrators are shown those of buckets that old clients open by password.
+fn without_passwords(body: Vec<u8>) -> Vec<u8> {
+    let Ok(mut value) = serde_json::from_slice::<Value>(&body) else { return body };
+    if take_passwords(&mut value) { value.to_string().into_bytes() } else { body }
+}
+
+/// Replaces them, and tells whether there was one.
+fn take_passwords(value: &mut Value) -> bool {
+    let mut taken = false;
+    match value {
+        Value::Array(values) => {
+            for value in values {
+                taken |= take_passwords(value);
+            }
+        }
+        Value::Object(members) => {
+            for (name, value) in members {
+                match value {
+                    Value::String(text) if is_password(name) && !text.is_empty() => {
+                        "(left out)".clone_into(text);
+                        taken = true;
+                    }
+                    value => taken |= take_passwords(value),
+                }
+            }
+        }
+        _ => {}
+    }
+    taken
+}
+
+fn is_password(name: &str) -> bool {
+    name.to_ascii_lowercase().contains("password")
 }
 
 /// A name that is one part of a path, whatever is in it.
@@ -276,6 +313,18 @@ mod tests {
         let hashes: BTreeSet<&str> =
             text.split("<ud>").skip(1).filter_map(|part| part.split("</ud>").next()).collect();
         assert_eq!(hashes.len(), 3, "one for each name: {text}");
+    }
+
+    #[test]
+    fn passwords_of_buckets_are_left_out_and_all_else_stays() {
+        let shown =
+            br#"[{"name":"b","saslPassword":"carrier-pigeon","quota":{"rawRAM":1.50}},{"saslPassword":""}]"#;
+        let text = String::from_utf8(without_passwords(shown.to_vec())).unwrap();
+        assert!(!text.contains("pigeon") && text.contains("\"saslPassword\":\"(left out)\""), "{text}");
+        assert!(text.contains("\"saslPassword\":\"\""), "{text}");
+        for untouched in [&br#"{ "minLength": 6, "n": 12345678901234567890123 }"#[..], b"# HELP password\n"] {
+            assert_eq!(without_passwords(untouched.to_vec()), untouched);
+        }
     }
 
     #[test]
