@@ -1,4 +1,4 @@
-//! What this crate asks of the server around it. `server` implements [`NodeControl`]; tests do so over a bare
+//! What this crate asks of the server around it. `daemon` implements [`NodeControl`]; tests do so over a bare
 //! [`cluster::Metadata`].
 
 use std::{

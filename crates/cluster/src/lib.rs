@@ -7,7 +7,7 @@
 //! From the state are derived: the configurations clients route by ([`config`]), who somebody is and what he may do
 //! ([`auth`]). The nodes of a cluster agree on it by [`consensus`], whose log is the only I/O here.
 //!
-//! Deliberately absent: sockets, clocks, threads, documents. `server` carries out what is decided here.
+//! Deliberately absent: sockets, clocks, threads, documents. `daemon` carries out what is decided here.
 
 pub mod auth;
 pub mod bucket;

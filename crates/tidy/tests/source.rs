@@ -29,26 +29,27 @@ const EDGES: &[(&str, &[&str])] = &[
     ("node", &["base", "cluster", "engine", "replication"]),
     ("load", &["base", "client", "protocol"]),
     ("torture", &["base", "client", "load", "protocol"]),
+    ("dataplane", &["base", "cluster", "engine", "http", "protocol", "replication", "stats", "storage"]),
     (
-        "server",
+        "daemon",
         &[
             "admin",
             "base",
             "capi",
             "cluster",
+            "dataplane",
             "engine",
             "http",
             "node",
             "plan",
             "protocol",
-            "replication",
             "service",
             "stats",
             "storage",
             "watch",
         ],
     ),
-    ("cli", &["base", "client", "load", "plan", "server", "torture", "views", "watch"]),
+    ("cli", &["base", "client", "daemon", "load", "plan", "torture", "views", "watch"]),
 ];
 
 /// The rooms of `engine`, from the bottom up: what each may import. A folder of `crates/engine/src` that is not listed may not exist.

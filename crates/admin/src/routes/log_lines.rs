@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_line_has_its_level_behind_the_time() {
-        assert_eq!(rank("2026-11-27T08:13:52.309293Z  WARN settee_server::workers: the file limit"), 1);
+        assert_eq!(rank("2026-11-27T08:13:52.309293Z  WARN settee_dataplane::workers: the file limit"), 1);
         assert_eq!(rank("2026-11-27T08:13:52.309293Z  INFO a: ERROR"), 2);
         assert_eq!(rank("settee: 3 lines of the log are lost"), 0);
     }

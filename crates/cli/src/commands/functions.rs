@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use server::runtime::Program;
+use daemon::Program;
 use views::worker::{confine, serve};
 
 use super::Failure;

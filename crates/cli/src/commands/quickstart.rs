@@ -11,7 +11,7 @@ use std::{
 
 use clap::Args;
 use client::Rest;
-use server::runtime::{self, DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
+use daemon::{DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
 
 use super::{Failure, serve::LogLevel, songs_load};
 use crate::songs::view;
@@ -110,7 +110,7 @@ fn kept_password(data_dir: &Path) -> Result<String, Failure> {
         let text = "has been set up before; give its administrator's password (SETTEE_PASSWORD), or choose another --data-dir";
         return Err(Failure(format!("{} {text}", data_dir.display())));
     }
-    let password = runtime::random_password().map_err(|error| Failure(error.to_string()))?;
+    let password = daemon::random_password().map_err(|error| Failure(error.to_string()))?;
     DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(failed)?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     file.and_then(|mut file| writeln!(file, "{password}")).map_err(failed)?;
@@ -118,7 +118,7 @@ fn kept_password(data_dir: &Path) -> Result<String, Failure> {
 }
 
 fn options(args: &QuickstartArgs, password: &str) -> ServeOptions {
-    let machine_mb = runtime::machine_memory_bytes() / (1024 * 1024);
+    let machine_mb = daemon::machine_memory_bytes() / (1024 * 1024);
     let quota_mb = BUCKET_QUOTA_MB.min(machine_mb / 2);
     ServeOptions {
         data_dir: args.data_dir.clone(),

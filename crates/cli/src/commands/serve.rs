@@ -7,10 +7,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use daemon::{DiskFreeMin, DiskLimits, DiskOptions, InitBucket, InitOptions, PortOptions, ServeOptions};
 use serde::Deserialize;
-use server::runtime::{
-    self, DiskFreeMin, DiskLimits, DiskOptions, InitBucket, InitOptions, PortOptions, ServeOptions,
-};
 
 use super::Failure;
 use crate::log::Log;
@@ -163,7 +161,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let args = args.merged()?;
     let _log = start_log(args.log_level.unwrap_or(LogLevel::Info))?;
     let options = args.into_options()?;
-    runtime::serve(options).map_err(|error| Failure(error.to_string()))
+    daemon::serve(options).map_err(|error| Failure(error.to_string()))
 }
 
 impl ServeArgs {
@@ -319,7 +317,7 @@ pub(crate) fn default_workers() -> usize {
 }
 
 fn default_memory_quota_mb() -> u64 {
-    runtime::machine_memory_bytes() * MEMORY_SHARE_PERCENT / 100 / (1024 * 1024)
+    daemon::machine_memory_bytes() * MEMORY_SHARE_PERCENT / 100 / (1024 * 1024)
 }
 
 #[cfg(test)]

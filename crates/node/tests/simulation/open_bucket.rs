@@ -88,7 +88,7 @@ pub(crate) struct OpenBucket {
 }
 
 impl OpenBucket {
-    /// Opens a bucket as the runtime does, with `seed` in the place of its randomness.
+    /// Opens a bucket as the daemon does, with `seed` in the place of its randomness.
     ///
     /// # Errors
     /// Where the disks are full.

@@ -1,5 +1,5 @@
-//! A running node: the parts that the runtime of `server` puts together, driven by one thread and a clock that is told.
-//! What decides anything is the product's; what is here only carries things from one part to the next, as the runtime's
+//! A running node: the parts that `daemon` puts together, driven by one thread and a clock that is told.
+//! What decides anything is the product's; what is here only carries things from one part to the next, as the daemon's
 //! threads do, and takes as long.
 
 mod at_any_price;

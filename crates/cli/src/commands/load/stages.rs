@@ -168,7 +168,7 @@ pub(super) fn failed(error: LoadError) -> Failure {
 }
 
 pub(super) fn check_files(connections: usize) -> Result<(), Failure> {
-    let files = server::limits::raise_file_limit();
+    let files = daemon::limits::raise_file_limit();
     if connections as u64 + FILES_RESERVED <= files {
         return Ok(());
     }

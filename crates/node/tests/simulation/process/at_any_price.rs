@@ -1,4 +1,4 @@
-//! A failover at any price, as an operator asks a node for it: what `runtime::control` does in a server. What decides is
+//! A failover at any price, as an operator asks a node for it: what `daemon::control` does in a server. What decides is
 //! [`settee_node::AtAnyPrice`]; here its questions are carried to the survivors, and its proposal to the leader.
 
 use base::NodeId;

@@ -1,0 +1,139 @@
+//! Failing over so many nodes that the others cannot agree on it: carries out what [`node::AtAnyPrice`] decides. The survivors are asked
+//! one after the other, and one of them, which may be this node, is told to form the group anew.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use base::NodeId;
+use cluster::{
+    Applied as CommandApplied, ClusterError, Command, FailOver,
+    consensus::{Epoch, Position},
+};
+use http::BoxFuture;
+use node::{Act, AtAnyPrice, Known, Survivor};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::{Control, LOOK_AGAIN, stopping};
+use crate::{agreement::Reform, identity::random_number};
+
+/// Where survivors are asked for their [`Standing`], and where one is told to begin.
+const STANDING: &str = "standing";
+const REFORM: &str = "reform";
+
+/// How a node stands to its group.
+#[derive(Debug, Serialize, Deserialize)]
+struct Standing {
+    position: Position,
+    leads: bool,
+    /// Absent from what an older version says: then the position's.
+    #[serde(default)]
+    epoch: Option<Epoch>,
+    /// The node that leads, as far as this one knows.
+    #[serde(default)]
+    leader: Option<NodeId>,
+}
+
+impl Control {
+    /// Fails nodes over although something may be lost: by agreement where there can be one, else by forming the group anew.
+    pub(super) async fn fail_over_at_any_price(
+        &self,
+        fail_over: FailOver,
+    ) -> Result<CommandApplied, ClusterError> {
+        let began = Instant::now();
+        let now = move || began.elapsed().as_millis() as u64;
+        let mut price = AtAnyPrice::new(fail_over.nodes.clone(), now());
+        let command = Command::FailOver(fail_over);
+        // What is waited for: the end of the proposal, or of what the node was told that forms the group anew.
+        let mut ends: Option<BoxFuture<'_, Result<CommandApplied, ClusterError>>> =
+            Some(Box::pin(self.propose(command.clone())));
+        loop {
+            let (voters, metadata) = (self.agreement.voters(), self.metadata.load_full());
+            let standing = self.standing().await?;
+            let known = Known { me: self.this_id(), standing, voters: &voters, metadata: &metadata };
+            let lot = random_number().map_err(failed)?;
+            match price.next(known, lot, now())? {
+                Act::Rest(millis) => {
+                    let pause = sleep(Duration::from_millis(millis).min(LOOK_AGAIN));
+                    match &mut ends {
+                        Some(ends) => tokio::select! {
+                            ended = ends => return ended,
+                            () = pause => {}
+                        },
+                        None => pause.await,
+                    }
+                }
+                Act::Ask(node, host) => {
+                    ends = None;
+                    price.answered(self.ask_survivor(node, &host).await?)?;
+                }
+                Act::Found(founder, epoch) => {
+                    let (id, ended) = self.proposals.begin();
+                    ends = Some(Box::pin(async move { ended.await.unwrap_or_else(|_| Err(stopping())) }));
+                    self.have_reformed(founder, Reform { epoch, id, command: command.clone() }).await?;
+                }
+            }
+        }
+    }
+
+    /// Answers what survivors ask one another.
+    pub(super) fn answer_survivors(self: &Arc<Self>) {
+        let me = Arc::downgrade(self);
+        self.routes().add(STANDING, move |_| {
+            let me = me.upgrade();
+            async move {
+                let me = me.ok_or_else(stopping)?;
+                let Survivor { epoch, position, leader } = me.standing().await?;
+                encoded(&Standing { position, leads: me.leads(), epoch: Some(epoch), leader })
+            }
+        });
+        let me = Arc::downgrade(self);
+        self.routes().add(REFORM, move |body| {
+            let me = me.upgrade();
+            async move { encoded(&me.ok_or_else(stopping)?.agreement.reform(decoded(&body)?).await) }
+        });
+    }
+
+    async fn standing(&self) -> Result<Survivor, ClusterError> {
+        let position = self.agreement.position().await.ok_or_else(stopping)?;
+        Ok(Survivor { epoch: self.agreement.epoch(), position, leader: self.leader() })
+    }
+
+    /// How a survivor stands; nothing where it does not answer.
+    async fn ask_survivor(&self, node: NodeId, host: &str) -> Result<Option<Survivor>, ClusterError> {
+        let answer = self.peers().post(node, STANDING, Vec::new()).await;
+        if let Err(error) = &answer {
+            tracing::warn!(host, %error, "a node that is to stay does not answer");
+        }
+        answer.ok().map(|answer| read_standing(node, &answer)).transpose()
+    }
+
+    /// Has a node form the group anew.
+    async fn have_reformed(&self, founder: NodeId, reform: Reform) -> Result<(), ClusterError> {
+        if founder == self.this_id() {
+            return self.agreement.reform(reform).await;
+        }
+        let answer = self.peers().post(founder, REFORM, encoded(&reform)?).await;
+        decoded::<Result<(), ClusterError>>(&answer.map_err(failed)?)?
+    }
+}
+
+fn read_standing(node: NodeId, answer: &[u8]) -> Result<Survivor, ClusterError> {
+    let Standing { position, leads, epoch, leader } = decoded(answer)?;
+    let leader = leader.or(leads.then_some(node));
+    Ok(Survivor { epoch: epoch.unwrap_or(position.epoch), position, leader })
+}
+
+fn failed(error: impl std::fmt::Display) -> ClusterError {
+    ClusterError::Failed(error.to_string())
+}
+
+fn encoded(value: &impl Serialize) -> Result<Vec<u8>, ClusterError> {
+    serde_json::to_vec(value).map_err(failed)
+}
+
+fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ClusterError> {
+    serde_json::from_slice(bytes).map_err(failed)
+}

@@ -1,0 +1,322 @@
+//! The active probe: this node tries every bucket on every node as a client would, and times the answers. When it does and what counts
+//! is decided by [`watch::probe`]; here are the connections.
+//!
+//! It has a thread of its own, so that what REST has to do does not look like latency. There is one connection for each bucket on each
+//! node, kept between rounds.
+//!
+//! A get asks for a document of the probe's own, which need not exist: "not found" is an answer. Where writes are on,
+//! the same document is set, and set durably. It is in the default collection, its key begins with [`KEY_PREFIX`], and it expires. The
+//! key is chosen so that its vBucket is active on the node that is probed.
+
+mod connection;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use admin::{ProbeSettings, Probed, ProbedOperation};
+use base::{NodeId, Status, VbId, bucket::BucketKind, hash::vbucket_of};
+use cluster::{BucketInfo, Metadata};
+use dataplane::links::PeerAddress;
+use http::Gate as _;
+use parking_lot::Mutex;
+use stats::Reading;
+use tokio::{
+    sync::{mpsc, watch as flags},
+    time::timeout,
+};
+use watch::{
+    alerts::{self, Holds},
+    probe::{AT_ONCE_MAX, Ended, Known, Probes, TIMEOUT_MICROS, Tried, Try},
+};
+
+use self::connection::Connection;
+use super::control::Control;
+use crate::statistics::{ProbeFacts, of_probe, of_target};
+
+/// How the keys of the probe's documents begin.
+const KEY_PREFIX: &str = "_settee:probe:";
+/// Keys that are tried for one whose vBucket is on the node. With fewer vBuckets there than this finds, the node is not probed.
+const KEYS_MAX: u32 = 10_000;
+/// Between two looks at what is due.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The same while nothing is probed, and between two looks at what is to be probed.
+const WANT_EVERY: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_micros(TIMEOUT_MICROS as u64);
+/// Rounds in a row without an answer that are told.
+const SILENT_ROUNDS: u32 = 2;
+
+/// A bucket on a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Target {
+    bucket: String,
+    node: NodeId,
+}
+
+/// What this node's probes have found.
+pub(crate) struct Probing {
+    probes: Mutex<Probes<Target>>,
+    begun: Instant,
+}
+
+impl Default for Probing {
+    fn default() -> Self {
+        Self { probes: Mutex::default(), begun: Instant::now() }
+    }
+}
+
+impl Probing {
+    fn millis(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// For other nodes and REST.
+    pub(super) fn probed(&self) -> Vec<Probed> {
+        let now = self.millis();
+        let of = |known: &Known| {
+            let [answered, refused, unanswered] = known.ended;
+            ProbedOperation {
+                answered,
+                refused,
+                unanswered,
+                total_us: known.micros,
+                last_us: known.last.map(|(_, micros)| micros),
+                quantiles_us: [0.5, 0.9, 0.99].map(|share| known.quantile(now, share)),
+            }
+        };
+        let probes = self.probes.lock();
+        let shown = probes.known().map(|(target, known, silent)| Probed {
+            bucket: target.bucket.clone(),
+            to: target.node,
+            silent_rounds: silent,
+            operations: known.iter().map(|(what, known)| (what.name().to_owned(), of(known))).collect(),
+        });
+        shown.collect()
+    }
+
+    /// The statistics of a bucket's probes.
+    pub(super) fn readings(&self, metadata: &Metadata, bucket: &str) -> Vec<Reading> {
+        let probes = self.probes.lock();
+        let mut readings = Vec::new();
+        for (target, known, silent) in
+            probes.known().filter(|(target, known, _)| target.bucket == bucket && !known.is_empty())
+        {
+            let Some(node) = metadata.node_by_id(target.node) else { continue };
+            let to = format!("{}:{}", node.host, node.ports.mgmt);
+            readings.extend(of_target(&to, silent == 0));
+            for (what, known) in known {
+                let facts = ProbeFacts { ended: known.ended, micros: known.micros, steps: known.steps() };
+                readings.extend(of_probe(&to, *what, &facts));
+            }
+        }
+        readings
+    }
+
+    /// Nodes that do not answer.
+    pub(super) fn silent(&self, metadata: &Metadata) -> Vec<Holds> {
+        let probes = self.probes.lock();
+        let silent = probes.known().filter(|(_, _, silent)| *silent >= SILENT_ROUNDS);
+        let holds = silent.filter_map(|(target, _, rounds)| {
+            let node = metadata.node_by_id(target.node)?;
+            let (bucket, to) = (&target.bucket, format!("{}:{}", node.host, node.ports.mgmt));
+            let text = format!(
+                "Bucket \"{bucket}\" on node {to} has not answered {rounds} probes in a row within {} s.",
+                TIMEOUT.as_secs_f64()
+            );
+            Some(Holds::new(&alerts::PROBE_SILENT, format!("{to}/{bucket}"), text))
+        });
+        holds.collect()
+    }
+}
+
+/// What is probed by these settings.
+fn targets(metadata: &Metadata, settings: ProbeSettings) -> Vec<Target> {
+    let probed = metadata.buckets.iter().filter(|(name, info)| {
+        // Every node has its own part of a cache-only bucket, and clients choose it: there is no vBucket to ask for.
+        info.kind != BucketKind::Memcached && settings.probes(metadata, name)
+    });
+    let on_nodes = |(bucket, _): (&String, &BucketInfo)| {
+        let of = |node: &cluster::NodeInfo| Target { bucket: bucket.clone(), node: node.id };
+        metadata.active_nodes().map(of).collect::<Vec<_>>()
+    };
+    probed.flat_map(on_nodes).collect()
+}
+
+/// The document that `from` asks for, and where it is. None: the node has no active vBucket of the bucket.
+fn document(metadata: &Metadata, target: &Target, from: NodeId) -> Option<(PeerAddress, VbId, String)> {
+    let info = metadata.buckets.get(&target.bucket)?;
+    let node = metadata.node_by_id(target.node)?;
+    let is_there =
+        |vb: &VbId| info.vbs.get(usize::from(vb.get())).and_then(|plan| plan.active()) == Some(target.node);
+    if info.vbuckets == 0 || !info.vbs.iter().any(|plan| plan.active() == Some(target.node)) {
+        return None;
+    }
+    let key = |number| format!("{KEY_PREFIX}{}:{}:{number}", from.get(), target.node.get());
+    let mut keys = (0..KEYS_MAX).map(key).map(|key| (vbucket_of(key.as_bytes(), info.vbuckets), key));
+    let (vb, key) = keys.find(|(vb, _)| is_there(vb))?;
+    Some((PeerAddress::of(node, metadata), vb, key))
+}
+
+/// What a round has found, and the connection if it can be used again.
+struct Round {
+    target: Target,
+    found: Vec<Tried>,
+    connection: Option<Connection>,
+}
+
+/// Probes until `ended`. Blocks: it is to have a thread of its own.
+pub(super) fn run(control: &Arc<Control>, ended: flags::Receiver<bool>) {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(probe(control, ended)),
+        Err(error) => tracing::error!(%error, "nothing is probed: there is no thread to be had"),
+    }
+}
+
+async fn probe(control: &Arc<Control>, mut ended: flags::Receiver<bool>) {
+    let probing = control.probing();
+    let (told, mut rounds) = mpsc::channel::<Round>(AT_ONCE_MAX);
+    let mut idle: HashMap<Target, Connection> = HashMap::new();
+    let mut settings = ProbeSettings::default();
+    let mut wanted_at = None::<Instant>;
+    loop {
+        let rest = if probing.probes.lock().is_empty() { WANT_EVERY } else { LOOK_EVERY };
+        tokio::select! {
+            // An error means that the sender is gone: the node stops as well.
+            _ = ended.wait_for(|stop| *stop) => return,
+            Some(round) = rounds.recv() => {
+                control.note_probe(&round.target, &round.found);
+                if let Some(connection) = round.connection {
+                    idle.insert(round.target, connection);
+                }
+                continue;
+            }
+            () = tokio::time::sleep(rest) => {}
+        }
+        if wanted_at.is_none_or(|at| at.elapsed() >= WANT_EVERY) && control.caught_up() {
+            wanted_at = Some(Instant::now());
+            let metadata = control.metadata();
+            settings = ProbeSettings::of(&metadata);
+            let wanted = targets(&metadata, settings);
+            idle.retain(|target, _| wanted.contains(target));
+            let period = u64::from(settings.period_secs) * 1_000;
+            probing.probes.lock().want(probing.millis(), period, wanted);
+        }
+        let begun = probing.probes.lock().begin(probing.millis(), u64::from(settings.period_secs) * 1_000);
+        for target in begun {
+            let (control, told) = (Arc::clone(control), told.clone());
+            let kept = idle.remove(&target);
+            tokio::spawn(async move {
+                let (found, connection) = round(&control, &target, settings.writes, kept).await;
+                // An error means that the node stops.
+                let _ = told.send(Round { target, found, connection }).await;
+            });
+        }
+    }
+}
+
+/// Tries the operations one after the other; what was found, and the connection if it is of use.
+async fn round(
+    control: &Control,
+    target: &Target,
+    writes: bool,
+    kept: Option<Connection>,
+) -> (Vec<Tried>, Option<Connection>) {
+    let Some((address, vb, key)) = document(&control.metadata(), target, control.this_id()) else {
+        return (Vec::new(), kept);
+    };
+    let tries: &[Try] = if writes { &Try::ALL } else { &[Try::Get] };
+    let kept = kept.filter(|kept| kept.address == address);
+    let was_kept = kept.is_some();
+    let (mut connection, mut found) = (kept, Vec::new());
+    let mut may_dial_again = was_kept;
+    while let Some(what) = tries.get(found.len()).copied() {
+        let begun = Instant::now();
+        let open = match connection.take() {
+            Some(open) => Ok(open),
+            None => {
+                match timeout(TIMEOUT, Connection::open(control.loops().0, address.clone(), &target.bucket))
+                    .await
+                {
+                    Ok(opened) => opened.map_err(|reason| reason.to_string()),
+                    Err(_) => Err("it does not answer in time".to_owned()),
+                }
+            }
+        };
+        let asked = match open {
+            Ok(mut open) => {
+                let begun = Instant::now();
+                let answer = timeout(TIMEOUT, open.attempt(what, vb, key.as_bytes())).await;
+                let micros = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
+                answer.map(|answer| answer.map(|status| (open, status, micros)))
+            }
+            Err(reason) => {
+                let Target { bucket, node } = target;
+                tracing::debug!(bucket, node = node.get(), reason, after = ?begun.elapsed(), "a probe found no way");
+                return (with_unanswered(found, tries), None);
+            }
+        };
+        match asked {
+            Ok(Ok((open, status, micros))) => match ended(what, status) {
+                Some(ended) => {
+                    found.push(Tried { what, ended, micros: micros.min(TIMEOUT_MICROS) });
+                    connection = Some(open);
+                }
+                // The vBucket has just moved, or the user has dropped the collection: nothing was measured.
+                None => return (found, Some(open)),
+            },
+            // A connection that had rested may have been closed by a node that was restarted meanwhile.
+            Ok(Err(_)) if std::mem::take(&mut may_dial_again) => {}
+            Ok(Err(_)) | Err(_) => return (with_unanswered(found, tries), None),
+        }
+    }
+    (found, connection)
+}
+
+/// The rest of the tries was not answered: nothing on that connection is.
+fn with_unanswered(mut found: Vec<Tried>, tries: &[Try]) -> Vec<Tried> {
+    let rest = tries.get(found.len()..).unwrap_or_default();
+    found.extend(rest.iter().map(|what| Tried::unanswered(*what)));
+    found
+}
+
+/// What a status says of an operation. None: nothing.
+fn ended(what: Try, status: Status) -> Option<Ended> {
+    match status {
+        Status::Success => Some(Ended::Answered),
+        Status::KeyNotFound if what == Try::Get => Some(Ended::Answered),
+        Status::NotMyVbucket | Status::UnknownCollection => None,
+        _ => Some(Ended::Refused),
+    }
+}
+
+impl Control {
+    /// Takes note of what a round has found.
+    fn note_probe(&self, target: &Target, found: &[Tried]) {
+        let probing = self.probing();
+        probing.probes.lock().end(probing.millis(), target, found);
+        let now = u64::from(self.loops().0.now().unix_secs());
+        self.objectives_here().probed(&self.metadata(), &target.bucket, found, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn not_found_is_an_answer_to_a_get_alone() {
+        assert_eq!(ended(Try::Get, Status::KeyNotFound), Some(Ended::Answered));
+        assert_eq!(ended(Try::Set, Status::KeyNotFound), Some(Ended::Refused));
+        assert_eq!(ended(Try::Durable, Status::TemporaryFailure), Some(Ended::Refused));
+        assert_eq!(ended(Try::Get, Status::NotMyVbucket), None);
+    }
+
+    #[test]
+    fn what_follows_an_operation_without_an_answer_has_none_either() {
+        let get = Tried { what: Try::Get, ended: Ended::Answered, micros: 5 };
+        let expected = [get, Tried::unanswered(Try::Set), Tried::unanswered(Try::Durable)];
+        assert_eq!(with_unanswered(vec![get], &Try::ALL), expected);
+    }
+}

@@ -1,0 +1,172 @@
+//! The thread that makes this node be what the cluster wants of it: drives [`node::Steward`], hands its wishes to the links
+//! between nodes, and keeps its report ready for the leader ([`reporting`]).
+//!
+//! It is rung when metadata were applied and when a link or a bucket has changed. Between rings it looks now and then;
+//! while nothing is on its way such a look costs next to nothing, however many vBuckets there are.
+
+mod figures;
+mod latencies;
+mod outages;
+pub(super) mod reporting;
+
+use std::{io, sync::Arc, time::Duration};
+
+use admin::NodeControl;
+use base::{BucketUuid, Status, VbId};
+use cluster::{EncryptionLevel, Metadata, NodeInfo, NodeReport};
+use dataplane::{
+    Shared, lease,
+    links::{LinkWish, Links, PeerAddress},
+};
+use engine::Bucket;
+use node::{Buckets, Start};
+use tokio::sync::watch;
+
+use self::figures::Figures;
+use super::{
+    attendant::{Attendant, Duty},
+    buckets::OpenBuckets,
+    control::Control,
+};
+
+/// What the steward works with.
+pub(super) struct Parts {
+    pub(super) control: Arc<Control>,
+    pub(super) buckets: Arc<OpenBuckets>,
+    pub(super) links: Arc<Links>,
+    pub(super) shared: Arc<Shared>,
+    /// Where the newest report is put.
+    pub(super) reports: watch::Sender<Option<NodeReport>>,
+    pub(super) start: Start,
+}
+
+/// Starts the thread.
+pub(super) fn start(parts: Parts) -> io::Result<Attendant> {
+    let bell = Arc::clone(&parts.buckets.bells().steward);
+    Attendant::start("steward", bell, move |duty| Steward::new(parts).attend(duty))
+}
+
+struct Steward {
+    parts: Parts,
+    steward: node::Steward,
+    figures: Figures,
+    /// Nodes as they were when the links were last told where they are, and what of what is said to them was encrypted.
+    nodes: Vec<NodeInfo>,
+    level: EncryptionLevel,
+    /// Buckets that were open then.
+    open: u64,
+    /// What was refused at the last look.
+    failed: Option<Status>,
+}
+
+impl Steward {
+    fn new(parts: Parts) -> Self {
+        Self {
+            steward: node::Steward::new(parts.start),
+            parts,
+            figures: Figures::default(),
+            nodes: Vec::new(),
+            level: EncryptionLevel::Control,
+            open: 0,
+            failed: None,
+        }
+    }
+
+    fn attend(mut self, duty: &Duty) {
+        while !duty.is_over() {
+            if let Some(millis) = self.look() {
+                duty.rest(Duration::from_millis(millis));
+            }
+        }
+    }
+
+    /// Does some of what the metadata ask for; after how many milliseconds to look again, if not at once.
+    fn look(&mut self) -> Option<u64> {
+        let Parts { control, buckets, links, shared, .. } = &self.parts;
+        // What the buckets that are open are by.
+        let metadata = Arc::clone(&shared.snapshot().metadata);
+        // Asked for after the metadata: it is their life, or a later one that is about to be published.
+        let (life, uuid, caught_up) = (control.life(), control.this_node(), control.caught_up());
+        let (lease, lease_now) = (&shared.lease, lease::clock_millis());
+        let view = View { buckets, links };
+        let step =
+            self.steward.look((&uuid, life, caught_up), &metadata, (lease, lease_now), &view, shared.now());
+        let pause = self.steward.pause_millis(step);
+        if !caught_up {
+            return pause;
+        }
+        if let Some(status) = step.failed
+            && self.failed != step.failed
+        {
+            tracing::warn!(?status, "a copy cannot be made what it shall be; it is tried again and again");
+        }
+        self.failed = step.failed;
+        let (level, open) = (metadata.encryption_level(), self.parts.buckets.generation());
+        let is_told = self.nodes == metadata.nodes && self.level == level && self.open == open;
+        if step.wishes_changed || !is_told {
+            self.wish(&uuid, &metadata);
+            (self.nodes, self.level, self.open) = (metadata.nodes.clone(), level, open);
+        }
+        self.report(&metadata);
+        pause
+    }
+
+    /// Tells the links what is wanted from whom, and where they are.
+    fn wish(&self, uuid: &str, metadata: &Metadata) {
+        let Some(this) = metadata.node(uuid) else {
+            return self.parts.links.want(Default::default(), Vec::new());
+        };
+        let wishes = self.steward.agent().wishes().into_iter().filter_map(|wish| {
+            let (name, _) = metadata.bucket_by_uuid(&wish.bucket)?;
+            let peer = metadata.node_by_id(wish.peer)?;
+            Some(LinkWish {
+                name: name.to_owned(),
+                engine: self.parts.buckets.engine_of(&wish.bucket)?,
+                peer: PeerAddress::of(peer, metadata),
+                streams: wish.streams,
+                bucket: wish.bucket,
+            })
+        });
+        self.parts.links.want(this.id, wishes.collect());
+    }
+
+    /// Puts a report out if it says something that the last one did not.
+    fn report(&mut self, metadata: &Metadata) {
+        let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
+        let stands_still = self.parts.control.stands_still();
+        let Some(mut report) = self.steward.report(metadata, &view, stands_still) else {
+            self.parts.reports.send_if_modified(|report| report.take().is_some());
+            return;
+        };
+        self.figures.refresh(&self.parts.buckets, &self.parts.links, metadata);
+        self.figures.fill_in(&mut report, *self.parts.shared.disk.lock());
+        let is_news = self.parts.reports.send_if_modified(|last| {
+            let is_news = last.as_ref() != Some(&report);
+            if is_news {
+                *last = Some(report);
+            }
+            is_news
+        });
+        if is_news {
+            self.parts.buckets.bells().services.ring();
+        }
+    }
+}
+
+/// The open buckets and the open streams of this node.
+struct View<'a> {
+    buckets: &'a OpenBuckets,
+    links: &'a Links,
+}
+
+impl Buckets for View<'_> {
+    type Bucket = Arc<Bucket>;
+
+    fn copies(&self, bucket: &BucketUuid) -> Option<Arc<Bucket>> {
+        self.buckets.engine_of(bucket)
+    }
+
+    fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
+        self.links.following(bucket, vb)
+    }
+}

@@ -1,0 +1,100 @@
+//! Carries this node's reports to the leader, and brings leases and the state of the cluster back.
+//! [`Reporter`] says when, and what comes of the answer; reports go whatever the node's steward is busy with.
+
+use std::{sync::Arc, time::Duration};
+
+use admin::ClusterStatus;
+use base::NodeId;
+use cluster::{ClusterError, NodeReport};
+use dataplane::{Shared, lease};
+use node::{REPORT_PATIENCE_MILLIS, Reporter, Taken};
+use serde::{Deserialize, Serialize};
+use tokio::{sync::watch, time};
+
+use super::super::{
+    control::Control,
+    orchestration::{Orchestration, REPORT},
+};
+
+/// A leader that has not answered by then is asked again, or another one.
+const PATIENCE: Duration = Duration::from_millis(REPORT_PATIENCE_MILLIS);
+
+/// What the leader answers to a report.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) struct Reply {
+    /// From when the report was sent, so long may the node's actives serve; absent where no lease is needed, or none granted.
+    pub(in super::super) lease_millis: Option<u64>,
+    /// The node's metadata differ from those of most nodes since that change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in super::super) diverged: Option<u64>,
+    /// How the cluster is.
+    pub(in super::super) status: ClusterStatus,
+}
+
+/// The node that is reported to, and what.
+pub(in super::super) struct Parts {
+    pub(in super::super) control: Arc<Control>,
+    /// For while this node leads itself.
+    pub(in super::super) orchestration: Arc<Orchestration>,
+    pub(in super::super) shared: Arc<Shared>,
+    /// The newest report.
+    pub(in super::super) reports: watch::Receiver<Option<NodeReport>>,
+}
+
+/// Reports until `ended`.
+pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>) {
+    let Parts { control, orchestration, shared, mut reports } = parts;
+    let mut reporter = Reporter::default();
+    loop {
+        let rest = Duration::from_millis(reporter.rests_for(lease::clock_millis()));
+        tokio::select! {
+            // An error means that the sender is gone: the node stops as well.
+            _ = ended.wait_for(|stop| *stop) => return,
+            changed = time::timeout(rest, next_news(&mut reports)) => if changed.is_ok() {
+                reporter.note_news();
+            },
+        }
+        let newest = reports.borrow().clone();
+        let sent =
+            reporter.next(newest.as_ref(), || control.state(), control.leader(), lease::clock_millis());
+        let Some((to, report)) = sent else { continue };
+        let number = report.number;
+        match deliver(&control, &orchestration, to, report).await {
+            Ok(Reply { lease_millis, diverged, status }) => {
+                let taken = Taken { is_news: false, lease_millis, diverged };
+                let diverged = reporter.answered(number, taken, &shared.lease, lease::clock_millis());
+                if let Some(index) = diverged {
+                    control.has_diverged(index);
+                }
+                control.heard_of_cluster(status);
+            }
+            Err(error) => {
+                reporter.given_up(number, lease::clock_millis());
+                tracing::debug!(%error, "the leader did not take a report");
+            }
+        }
+    }
+}
+
+/// Resolves when there is a report that says something new. Where there will be none any more, the last one goes on being sent.
+async fn next_news(reports: &mut watch::Receiver<Option<NodeReport>>) {
+    if reports.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn deliver(
+    control: &Control,
+    orchestration: &Orchestration,
+    leader: NodeId,
+    report: NodeReport,
+) -> Result<Reply, ClusterError> {
+    let failed = |text: String| ClusterError::Failed(text);
+    if leader == report.node {
+        return orchestration.take(report).await;
+    }
+    let body = serde_json::to_vec(&report).map_err(|error| failed(error.to_string()))?;
+    let answer = control.peers().report(leader, REPORT, body, PATIENCE).await;
+    let answer = answer.map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&answer).map_err(|error| failed(error.to_string()))
+}

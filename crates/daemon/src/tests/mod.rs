@@ -1,0 +1,7 @@
+//! Tests of whole nodes in this process.
+
+mod statistics;
+#[path = "../../tests/support/mod.rs"]
+pub(crate) mod support;
+
+use crate as daemon;

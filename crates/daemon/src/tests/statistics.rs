@@ -1,0 +1,223 @@
+//! What a node shows of itself over HTTP, with documents in it.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::support;
+use crate::{DiskFreeMin, InitBucket, Node, ServeOptions, statistics::absent::ABSENT};
+
+/// The names that Couchbase's exporter for Prometheus reads.
+const EXPORTER: &str = include_str!("../statistics/exporter.txt");
+/// Long enough for a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Served {
+    node: Node,
+    _dir: tempfile::TempDir,
+}
+
+impl Served {
+    fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(change: impl FnOnce(&mut ServeOptions)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
+        let mut options = support::options(dir.path(), bucket);
+        change(&mut options);
+        Self { node: Node::start(options).unwrap(), _dir: dir }
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        self.send("GET", path, "")
+    }
+
+    fn send(&self, method: &str, path: &str, form: &str) -> (u16, String) {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.node.ports().mgmt));
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Administrator:password
+        let login = "QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==";
+        let (kind, length) = ("application/x-www-form-urlencoded", form.len());
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n");
+        write!(stream, "{head}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{form}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+
+    fn json(&self, path: &str) -> Value {
+        let (status, body) = self.get(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    /// Writes documents and reads one that is there and one that is not.
+    fn use_bucket(&self) {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.node.ports().memcached));
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let stores: String = (0..10).map(|number| format!("set key{number} 0 0 5\r\nvalue\r\n")).collect();
+        write!(stream, "{stores}get key1\r\nget absent\r\nquit\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.matches("STORED").count(), 10, "{answer}");
+    }
+
+    /// Looks until it is so.
+    fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let (_keep, never) = mpsc::channel::<()>();
+        let begin = Instant::now();
+        while !is_so(self) {
+            assert!(begin.elapsed() < PATIENCE, "{what}");
+            let _ = never.recv_timeout(Duration::from_millis(50));
+        }
+    }
+}
+
+fn samples<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
+    answer["op"]["samples"][name].as_array().map_or(&[], Vec::as_slice)
+}
+
+const STATS: &str = "/pools/default/buckets/b/stats";
+
+#[test]
+fn rest_has_the_established_names_and_a_past() {
+    let served = Served::start();
+    // A bucket that has no past yet says what is so now.
+    assert!(!samples(&served.json(STATS), "curr_items").is_empty());
+    served.until("the bucket has a past", |served| samples(&served.json(STATS), "curr_items").len() > 1);
+    served.use_bucket();
+    let is_seen = |served: &Served| {
+        let answer = served.json(STATS);
+        samples(&answer, "cmd_set").iter().any(|rate| rate.as_f64() > Some(0.0))
+            && samples(&answer, "curr_items").last() == Some(&10.into())
+    };
+    served.until("operations are rates, and documents are counted", is_seen);
+    let absent: Vec<&str> = ABSENT.iter().flat_map(|(names, _)| *names).copied().collect();
+    let host = served.json("/nodes/self")["hostname"].as_str().unwrap().to_owned();
+    for path in [STATS.to_owned(), format!("/pools/default/buckets/b/nodes/{host}/stats")] {
+        let answer = served.json(&path);
+        let count = samples(&answer, "timestamp").len();
+        assert!((2..=60).contains(&count) && answer["op"]["samplesCount"] == count, "{path}: {count}");
+        for name in EXPORTER.split_whitespace().filter(|name| !absent.contains(name)) {
+            let figures = samples(&answer, name);
+            assert!(
+                figures.len() == count && figures.iter().all(Value::is_number),
+                "{path}: {name}: {figures:?}"
+            );
+        }
+        for name in &absent {
+            assert!(samples(&answer, name).is_empty(), "{path}: {name}");
+        }
+    }
+    for (zoom, interval) in [("minute", 1_000), ("hour", 4_000), ("day", 60_000), ("year", 21_600_000)] {
+        let answer = served.json(&format!("{STATS}?zoom={zoom}"));
+        assert_eq!(
+            (&answer["op"]["interval"], samples(&answer, "mem_used").is_empty()),
+            (&interval.into(), false)
+        );
+    }
+    assert_eq!(served.get(&format!("{STATS}?zoom=century")).0, 400);
+    let by_node = served.json(&format!("{STATS}/hit_ratio"));
+    assert!(by_node["nodeStats"][&host].as_array().is_some_and(|figures| figures.len() > 1), "{by_node}");
+    served.node.stop().unwrap();
+}
+
+/// Of each name one HELP, one TYPE, and no series twice. `promtool check metrics` reads the same page, where its file is named.
+#[test]
+fn metrics_are_what_prometheus_reads() {
+    let served = Served::start();
+    served.use_bucket();
+    let counted = "kv_cmd_duration_seconds_count{bucket=\"b\",opcode=\"SET\"} 10\n";
+    served.until("operations are counted", |served| served.get("/metrics").1.contains(counted));
+    let (status, page) = served.get("/metrics");
+    assert_eq!(status, 200);
+    if let Some(path) = std::env::var_os("SETTEE_METRICS_PAGE") {
+        std::fs::write(path, &page).unwrap();
+    }
+    let (mut declared, mut series) = (BTreeMap::new(), BTreeMap::new());
+    let mut lines = page.lines().peekable();
+    while let Some(line) = lines.next() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, _) = help.split_once(' ').unwrap();
+            let kind = lines.next().and_then(|line| line.strip_prefix("# TYPE ")).unwrap();
+            let kind = kind.strip_prefix(name).unwrap().trim();
+            assert_eq!(declared.insert(name.to_owned(), kind.to_owned()), None, "{name} stands there twice");
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        assert_eq!(series.insert(name.to_owned(), value.to_owned()), None, "{name} stands there twice");
+    }
+    let family = |series: &str| series.split('{').next().unwrap_or_default().to_owned();
+    for name in series.keys().map(|name| family(name)) {
+        let parts = ["_bucket", "_sum", "_count"].iter().filter_map(|part| name.strip_suffix(part));
+        let is_part = parts.clone().any(|whole| declared.get(whole).is_some_and(|kind| kind == "histogram"));
+        assert!(is_part || declared.contains_key(&name), "{name} is not declared");
+    }
+    for (name, value) in [
+        ("kv_ops{bucket=\"b\",op=\"set\"}", "10"),
+        ("kv_ops{bucket=\"b\",op=\"get\",result=\"hit\"}", "1"),
+        ("kv_ops{bucket=\"b\",op=\"get\",result=\"miss\"}", "1"),
+        ("kv_curr_items{bucket=\"b\"}", "10"),
+        ("kv_cmd_duration_seconds_count{bucket=\"b\",opcode=\"SET\"}", "10"),
+        ("kv_dcp_connection_count{bucket=\"b\",connection_type=\"replication\"}", "0"),
+    ] {
+        assert_eq!(series.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    served.node.stop().unwrap();
+}
+
+/// Takes one request, and says what was posted.
+fn posted(listener: &TcpListener) -> Value {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut request = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let bytes = stream.read(&mut piece).unwrap();
+        request.extend_from_slice(&piece[..bytes]);
+        let text = String::from_utf8_lossy(&request);
+        let body =
+            text.split_once("\r\n\r\n").map(|(head, body)| (head.starts_with("POST /hook?x=1 "), body));
+        if let Some((true, body)) = body
+            && let Ok(json) = serde_json::from_str(body)
+        {
+            stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+            return json;
+        }
+        assert!(bytes > 0, "{text}");
+    }
+}
+
+#[test]
+fn an_alert_is_shown_counted_and_posted() {
+    let served = Served::start_with(|options| options.disk.free_min = DiskFreeMin::Bytes(1 << 60));
+    let firing = |served: &Served| served.json("/settee/alerts")["firing"][0].clone();
+    served.until("the alert fires", |served| firing(served)["name"] == "disk_low");
+    let alert = firing(&served);
+    assert_eq!((&alert["level"], &alert["subject"]), (&"critical".into(), &"".into()), "{alert}");
+    let told = served.json("/pools/default")["alerts"].to_string();
+    assert!(told.contains("Approaching full disk warning") && !told.contains("disk_low"), "{told}");
+    let series = "settee_alert_firing{alert=\"disk_low\",level=\"critical\",subject=\"\"} 1\n";
+    assert!(served.get("/metrics").1.contains(series));
+    // A webhook that is new hears of what fires already.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("url=http://{}/hook?x=1", listener.local_addr().unwrap());
+    assert_eq!(served.send("PUT", "/settee/alerts/webhook", &url).0, 200);
+    let json = posted(&listener);
+    assert_eq!((&json["event"], &json["name"]), (&"fired".into(), &"disk_low".into()), "{json}");
+    assert_eq!(json["text"], alert["text"]);
+    served.node.stop().unwrap();
+}

@@ -1,0 +1,148 @@
+//! What the machine is like: memory, processor time and disk space. A figure that the host hides is 0.
+
+use std::{ffi::CStr, fs, mem::MaybeUninit, time::Duration};
+
+/// Physical memory in bytes, or the control group's limit when that is lower.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    let machine = Memory::read().total;
+    let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+    limit.map_or(machine, |limit| limit.min(machine))
+}
+
+/// Memory of the machine in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// All that the machine has.
+    pub total: u64,
+    /// Could be had without swapping.
+    pub available: u64,
+    /// Swap space.
+    pub swap_total: u64,
+    /// Swap space that is not in use.
+    pub swap_free: u64,
+}
+
+impl Memory {
+    /// What the system says of it now.
+    #[must_use]
+    pub fn read() -> Self {
+        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            kib.unwrap_or(0) * 1024
+        };
+        Self {
+            total: field("MemTotal:"),
+            available: field("MemAvailable:"),
+            swap_total: field("SwapTotal:"),
+            swap_free: field("SwapFree:"),
+        }
+    }
+}
+
+/// Resident memory of this process, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Resident {
+    /// All of it.
+    pub all: u64,
+    /// Of that, pages of files that are mapped.
+    pub(crate) of_files: u64,
+}
+
+impl Resident {
+    /// What the system says of it now.
+    #[must_use]
+    pub fn read() -> Self {
+        let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        // SAFETY: sysconf reads a constant of the system.
+        let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let pages = |place| text.split_whitespace().nth(place).and_then(|word| word.parse::<u64>().ok());
+        let bytes = |place| pages(place).unwrap_or(0) * page;
+        Self { all: bytes(1), of_files: bytes(2) }
+    }
+}
+
+/// What the allocator keeps of what it was given back. It looks through all that is free for this: nothing for a hot path.
+#[cfg(target_env = "gnu")]
+pub(crate) fn allocator_free_bytes() -> u64 {
+    // SAFETY: the call takes the allocator's own locks and returns numbers.
+    unsafe { libc::mallinfo2() }.fordblks as u64
+}
+
+/// What the allocator keeps of what it was given back: this one does not say.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) fn allocator_free_bytes() -> u64 {
+    0
+}
+
+/// Processor time of the calling thread.
+pub fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid clock and a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let secs = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Processor time of the whole machine since it booted, in clock ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuTime {
+    busy: u64,
+    total: u64,
+}
+
+impl CpuTime {
+    /// What the system says of it now.
+    #[must_use]
+    pub fn read() -> Self {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> = first.split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal; guest time is part of user time.
+        let total: u64 = ticks.iter().take(8).sum();
+        let idle: u64 = ticks.iter().skip(3).take(2).sum();
+        Self { busy: total - idle, total }
+    }
+
+    /// The share of the time since `earlier` in which processors were busy.
+    #[must_use]
+    pub fn busy_percent_since(self, earlier: Self) -> f64 {
+        let total = self.total.saturating_sub(earlier.total);
+        if total == 0 { 0.0 } else { self.busy.saturating_sub(earlier.busy) as f64 * 100.0 / total as f64 }
+    }
+}
+
+/// The file system that a path lies on, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk {
+    /// All that the machine has.
+    /// The size of it.
+    pub total: u64,
+    /// Of that, what is in use.
+    pub used: u64,
+}
+
+impl Disk {
+    /// What the system says of it now.
+    #[must_use]
+    pub fn read(path: &CStr) -> Self {
+        let mut stat = MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: `path` ends with a zero byte and `stat` is large enough for what statvfs writes.
+        if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+            return Self::default();
+        }
+        // SAFETY: statvfs returned success, so it has filled the structure.
+        let stat = unsafe { stat.assume_init() };
+        let bytes = |blocks: libc::fsblkcnt_t| blocks * stat.f_frsize;
+        Self { total: bytes(stat.f_blocks), used: bytes(stat.f_blocks - stat.f_bfree) }
+    }
+}
+/// What the machine is called, in lower case; `None` where it does not say.
+pub fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty())
+}

@@ -1,0 +1,6 @@
+//! What the places are made of where threads meet and that are compiled twice: here, and in the test `interleavings`, which puts the
+//! primitives of a scheduler in the place of these.
+
+pub(crate) use std::sync::atomic;
+
+pub(crate) use parking_lot::Mutex;

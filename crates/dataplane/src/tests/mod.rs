@@ -1,0 +1,20 @@
+//! Tests of the data plane over real in-memory buckets: the state machine fed by hand, and whole loops over
+//! loopback sockets.
+
+mod account;
+mod binary;
+mod dcp;
+mod forward;
+mod garbage;
+mod harness;
+mod large_documents;
+mod links;
+mod logins;
+mod pacing;
+mod phases;
+mod rights;
+mod roles;
+mod sockets;
+mod text;
+mod tls;
+mod waiting;
