@@ -10,7 +10,7 @@ use cluster::{
     consensus::Epoch,
 };
 use dataplane::node_tls::{NodeLogin, NodeTls, to_stranger};
-use http::node_authorization;
+use http::{Watched, node_authorization};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Method, Request, Response,
@@ -29,7 +29,8 @@ use tokio_rustls::TlsConnector;
 
 /// How long connecting may take, and how long a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(2);
-/// For how long what was sent may stay unacknowledged: a node that was cut off is noticed by then.
+/// For how long the other node may take nothing of what is on its way to it: a node that was cut off is noticed by then. One that reads
+/// slowly is not meant.
 const STALLED: Duration = Duration::from_secs(5);
 /// Longest answer.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -90,6 +91,11 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects. The connection ends when this is dropped.
     pub(crate) async fn open(address: &Address, node_tls: &NodeTls) -> io::Result<Self> {
+        Self::open_for(address, node_tls, STALLED).await
+    }
+
+    /// The same, where the other end may take nothing for `stalled`.
+    async fn open_for(address: &Address, node_tls: &NodeTls, stalled: Duration) -> io::Result<Self> {
         let host = address.host.trim_matches(['[', ']']);
         let tls = match address.security {
             Security::Plain => None,
@@ -99,13 +105,14 @@ impl Connection {
         let connecting = TcpStream::connect((host, address.port));
         let stream = timeout(CONNECT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
         stream.set_nodelay(true)?;
-        // Only shortens how long a dead peer is waited for; a kernel without it is no reason to fail.
-        let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(STALLED));
+        let stream = Watched::new(stream);
+        let stalled = stream.link().stalled(stalled, || false);
         let sender = match tls {
-            None => converse(stream).await?,
+            None => converse(stream, stalled).await?,
             Some((config, name)) => {
                 let shaking = TlsConnector::from(config).connect(name, stream);
-                converse(timeout(CONNECT, shaking).await.map_err(|_| io::ErrorKind::TimedOut)??).await?
+                let stream = timeout(CONNECT, shaking).await.map_err(|_| io::ErrorKind::TimedOut)??;
+                converse(stream, stalled).await?
             }
         };
         Ok(Self { host: format!("{}:{}", address.host, address.port), sender, login: None })
@@ -195,16 +202,83 @@ impl Connection {
     }
 }
 
-/// Speaks HTTP over a stream until it ends, or the sender does.
-async fn converse<S>(stream: S) -> io::Result<http1::SendRequest<Full<Bytes>>>
+/// Speaks HTTP over a stream until it ends, the sender does, or the other end has stalled.
+async fn converse<S>(
+    stream: S,
+    stalled: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<http1::SendRequest<Full<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to another node ended");
+        tokio::select! {
+            ended = connection => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection to another node ended");
+            },
+            () = stalled => tracing::debug!("another node takes nothing of what it is sent"),
         }
     });
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::AsyncReadExt as _,
+        net::{TcpListener, TcpSocket},
+        time::{Instant, interval},
+    };
+
+    use super::*;
+
+    const BRIEF: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Asks a node with more than fits on the way, which reads or does not; how that ends, and whether it took longer than `BRIEF`
+    /// four times.
+    async fn ask(reads: bool, patience: Duration) -> (io::Error, bool) {
+        let socket = TcpSocket::new_v4().unwrap();
+        // A small window is full all the time, and opens as often as the node reads.
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener: TcpListener = socket.listen(1).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = Address { host: "127.0.0.1".into(), port, security: Security::Plain };
+        let reading = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (mut ticks, mut buffer) = (interval(BRIEF / 20), vec![0; 2 << 10]);
+            while reads && stream.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {
+                ticks.tick().await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let asking = async {
+            let mut connection = Connection::open_for(&address, &NodeTls::default(), BRIEF).await.unwrap();
+            let body = Bytes::from(vec![7; 16 << 20]);
+            let (method, content_type) = (Method::POST, "application/octet-stream");
+            let ask = Ask { method, path: "/", authorization: None, content_type, body };
+            let began = Instant::now();
+            let error = connection.exchange(ask, patience).await.unwrap_err();
+            (error, began.elapsed() >= 4 * BRIEF)
+        };
+        tokio::select! {
+            () = reading => unreachable!(),
+            ended = asking => ended,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_reads_slowly_is_asked_to_the_end_and_one_that_takes_nothing_is_given_up() {
+        let ((slow, lasted), (still, _)) = tokio::join!(ask(true, 4 * BRIEF), ask(false, PATIENCE));
+        assert!(
+            slow.kind() == io::ErrorKind::TimedOut && lasted,
+            "its asker has lost patience, not the kernel: {slow}"
+        );
+        assert_ne!(
+            still.kind(),
+            io::ErrorKind::TimedOut,
+            "the connection ends before patience does: {still}"
+        );
+    }
 }

@@ -33,3 +33,4 @@ pub use gate::{BoxFuture, Gate, Verdict};
 pub use node_login::{NodeLogin, node_authorization};
 pub use places::Place;
 pub use serve::{Behind, Limits, Surface, TlsNow, serve};
+pub use stall::{Link, Watched};

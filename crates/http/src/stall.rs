@@ -1,4 +1,4 @@
-//! Ends a connection whose client takes nothing of what is on its way to it.
+//! Ends a connection whose other end takes nothing of what is on its way to it: a client that is answered, or a node that is asked.
 //!
 //! A client that reads slowly keeps its connection: what counts is that it acknowledges a byte from time to time. The kernel has a
 //! similar bound (`TCP_USER_TIMEOUT`), which does not fit: it ends a connection whose window was full for that long on the whole,
@@ -31,15 +31,15 @@ const LOOKS: u32 = 4;
 /// How long the machine of a member may say nothing. Asked whether there is room again, it is asked every two minutes at last.
 const SILENCE_MAX: Duration = Duration::from_secs(180);
 
-/// A client's connection that can be looked at while something else reads and writes it.
-pub(crate) struct Watched {
+/// A connection that can be looked at while something else reads and writes it.
+pub struct Watched {
     stream: TcpStream,
     link: Link,
 }
 
 /// Looks at a connection. It is of use in the task that has the connection alone: another one could find the descriptor's next owner.
 #[derive(Clone)]
-pub(crate) struct Link {
+pub struct Link {
     descriptor: RawFd,
     is_open: Arc<AtomicBool>,
 }
@@ -56,12 +56,16 @@ struct Taken {
 }
 
 impl Watched {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    /// Takes the stream over.
+    #[must_use]
+    pub fn new(stream: TcpStream) -> Self {
         let link = Link { descriptor: stream.as_raw_fd(), is_open: Arc::new(AtomicBool::new(true)) };
         Self { stream, link }
     }
 
-    pub(crate) fn link(&self) -> Link {
+    /// What looks at it.
+    #[must_use]
+    pub fn link(&self) -> Link {
         self.link.clone()
     }
 }
@@ -75,7 +79,7 @@ impl Drop for Watched {
 impl Link {
     /// Resolves when the client has taken nothing for that long although something was on its way to it. `is_member`: whether the client
     /// is a member of the cluster.
-    pub(crate) async fn stalled(self, patience: Duration, is_member: impl Fn() -> bool) {
+    pub async fn stalled(self, patience: Duration, is_member: impl Fn() -> bool) {
         let (mut seen, mut since) = (None, Instant::now());
         loop {
             sleep(patience / LOOKS).await;
