@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use base::{BucketUuid, CollectionId, ManifestUid, NodeId, ScopeId};
 use serde_json::Value;
@@ -409,6 +409,28 @@ fn passwords_are_checked_cached_and_changed() {
     assert_eq!(cache.recall(&gone, "u", "secret1"), None);
     assert!(gone.apply(&change(found, "secret3")).is_err());
     assert!(state.apply(&change(Identity::anonymous(), "secret3")).is_err());
+}
+
+/// The least of a few times is the work, whatever else the machine does.
+#[test]
+fn the_time_of_a_refusal_tells_nothing_of_the_name() {
+    let state = with(&[user("u", Some("secret1"), "", &[]), user("locked", Some("secret1"), "", &[])]);
+    let lock = Command::LockUser { name: "locked".into(), locked: true };
+    let state = state.apply(&lock).unwrap().0;
+    let cache = PasswordCache::new([1; 32]);
+    let takes = |name: &str| {
+        let times = (0..5).map(|_| {
+            let begun = Instant::now();
+            assert_eq!(cache.check(&state, name, "wrong"), None, "{name}");
+            begun.elapsed()
+        });
+        times.min().unwrap()
+    };
+    let known = takes("u");
+    for name in ["nobody", "locked"] {
+        let taken = takes(name);
+        assert!(taken > known / 4 && taken < known * 4, "{name}: {taken:?}, a known name: {known:?}");
+    }
 }
 
 #[test]

@@ -125,6 +125,60 @@ fn a_refusal_says_what_to_do() {
     assert!(said.contains("report.html"), "{said}");
 }
 
+/// The run would store the one record of the key file while it warms up.
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let unattended = ["--init-username", USERNAME, "--init-bucket", "app", "--init-bucket-quota-mb", "100"];
+    let node = Node::start(dir.path(), &unattended);
+    let keys = dir.path().join("keys.csv");
+    std::fs::write(&keys, "only\n").unwrap();
+    let mut warms_up = vec!["-b", "app", "--connections", "1", "--mix", "set=1", "--warmup", "0.2"];
+    warms_up.extend(["--key-file", keys.to_str().unwrap()]);
+    for flag in ["--html", "--csv", "--hdr-log"] {
+        let said = refused_load(&node, &[&warms_up[..], &[flag, "/no/such/folder/report"]].concat());
+        assert!(said.contains("/no/such/folder/report"), "{flag}: {said}");
+    }
+    let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
+    assert!(client.get(b"only").unwrap().is_none(), "the run had begun");
+}
+
+#[test]
+fn documents_of_a_run_with_other_sizes_are_told_from_wrong_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let unattended = ["--init-username", USERNAME, "--init-bucket", "app", "--init-bucket-quota-mb", "100"];
+    let node = Node::start(dir.path(), &unattended);
+    let records = ["-b", "app", "--records", "100", "--connections", "1"];
+    let filled = node::settee()
+        .args(["load", "--populate", "--host", &node.kv(), "-u", USERNAME, "-q", "--value-bytes", "100"])
+        .args(records)
+        .env("SETTEE_PASSWORD", PASSWORD)
+        .output()
+        .unwrap();
+    assert!(filled.status.success(), "{}", String::from_utf8_lossy(&filled.stderr));
+    let reads = ["--mix", "get=1", "--warmup", "0", "--value-bytes", "200"];
+    let said = refused_load(&node, &[&records[..], &reads].concat());
+    assert!(said.contains("an earlier run") && said.contains("--value-bytes"), "{said}");
+}
+
+/// Tools of Couchbase show success and nothing else of an answer.
+#[test]
+fn a_setting_that_is_only_recorded_is_told_in_the_log_and_in_its_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let mut node = Node::start_with_log(dir.path(), &log, &["--init-username", USERNAME]);
+    let rest = Rest::new(node.rest(), Some((USERNAME, PASSWORD)));
+    rest.post("/settings/autoReprovision", &[("enabled", "true"), ("maxNodes", "1")]).unwrap();
+    rest.post("/settings/rebalance", &[("rebalanceMovesPerNode", "5")]).unwrap();
+    let effect = |path: &str| rest.get_json(path).unwrap()["settee"]["effect"].clone();
+    assert_eq!(effect("/settings/autoReprovision"), "recorded only");
+    assert!(effect("/settings/rebalance").is_null(), "it is obeyed");
+    assert!(node.terminate().success());
+    let log = std::fs::read_to_string(log).unwrap();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("nothing acts upon it")).collect();
+    assert!(told.len() == 1 && told[0].contains("autoReprovision"), "{log}");
+}
+
 #[test]
 fn what_the_machine_or_the_rules_do_not_allow_is_refused_at_the_start() {
     let unattended = ["--init-username", USERNAME];

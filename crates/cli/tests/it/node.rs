@@ -25,13 +25,13 @@ pub(crate) fn settee() -> Command {
 
 /// `settee serve` on free ports; the ports file lies beside the data.
 pub(crate) fn serve(dir: &Path) -> Command {
-    serve_on(dir, &Value::Null)
+    serve_on(dir, &Value::Null, "error")
 }
 
 /// The same on the ports that an earlier start reported, as far as it did.
-fn serve_on(dir: &Path, ports: &Value) -> Command {
+fn serve_on(dir: &Path, ports: &Value, log_level: &str) -> Command {
     let mut command = settee();
-    command.args(["serve", "--listen", "127.0.0.1", "--log-level", "error", "--memory-quota-mb", "512"]);
+    command.args(["serve", "--listen", "127.0.0.1", "--log-level", log_level, "--memory-quota-mb", "512"]);
     for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "capi-tls", "memcached"] {
         let number = ports[port.replace('-', "_")].as_u64().unwrap_or(0);
         command.args([format!("--port-{port}"), number.to_string()]);
@@ -45,9 +45,16 @@ impl Node {
         Self::start_with(dir, serve(dir), more)
     }
 
+    /// Starts a node whose warnings and errors go into a file.
+    pub(crate) fn start_with_log(dir: &Path, log: &Path, more: &[&str]) -> Self {
+        let mut command = serve_on(dir, &Value::Null, "warn");
+        command.stderr(std::fs::File::create(log).unwrap());
+        Self::start_with(dir, command, more)
+    }
+
     /// Starts a node again that was stopped or killed, on the ports that it had.
     pub(crate) fn restart(&mut self, dir: &Path) {
-        *self = Self::start_with(dir, serve_on(dir, &self.ports), &[]);
+        *self = Self::start_with(dir, serve_on(dir, &self.ports, "error"), &[]);
     }
 
     fn start_with(dir: &Path, mut command: Command, more: &[&str]) -> Self {

@@ -27,6 +27,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     if let Some(profile) = plan.profile.as_ref().filter(|profile| !profile.ignored.is_empty()) {
         eprintln!("settee: properties without meaning here: {}", profile.ignored.join(", "));
     }
+    Outputs::check(&args.answers)?;
     let (mut hands, target, _workers) = hands(args, &plan)?;
     let control = Arc::new(Control::new(plan.rate.unwrap_or(0.0)));
     let mut watch = Watch::new(args, &plan);

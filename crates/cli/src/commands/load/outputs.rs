@@ -48,12 +48,15 @@ pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
 }
 
 impl Outputs {
+    /// Refuses paths that could not be written. The warm-up is part of the run, so this comes before it.
+    pub(super) fn check(answers: &AnswerArgs) -> Result<(), Failure> {
+        let paths = [&answers.html, &answers.csv, &answers.hdr_log];
+        paths.into_iter().flatten().try_for_each(|path| check_writable(path))
+    }
+
     /// Opens what is written while the run goes on.
     pub(super) fn begin(answers: &AnswerArgs, plan: &Plan) -> Result<Outputs, Failure> {
         let interval = plan.phase.interval.as_secs_f64();
-        for path in [&answers.html, &answers.csv].into_iter().flatten() {
-            check_writable(path)?;
-        }
         let hdr_log = match &answers.hdr_log {
             None => None,
             Some(path) => {
