@@ -22,7 +22,7 @@ use crate::{
     memory::{item::NewItem, item_kind::kept_flags},
     shard::{
         Env, Shard,
-        aftermath::Aftermath,
+        deferred::DeferredEffects,
         fetch_queue::{FetchKey, Finished, KEYS_MAX, Pushed},
     },
     vbucket::{
@@ -191,12 +191,12 @@ impl Bucket {
         let plan = plan(&mut slot.vb.lock(), key);
         let is_there = matches!(plan.want, Want::Nothing);
         let read = if is_there { Ok(None) } else { store.lookup(vb, key.key.encoded()) };
-        let mut after = self.aftermath(env.shard);
+        let mut deferred = self.deferred(env.shard);
         let mut v = slot.vb.lock();
         let holds = !matches!(plan.want, Want::Version(ticket) if !v.lookups.end(ticket));
         if !is_there && holds && v.incarnation == plan.incarnation {
             // A request that needs the key learns from its own look-up why this one failed.
-            let _ = self.install(&mut v, env, key, &plan, read, &mut after);
+            let _ = self.install(&mut v, env, key, &plan, read, &mut deferred);
         }
         if let Some(item) = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted()) {
             item.set_frequency(item.frequency().max(frequency));
@@ -219,11 +219,11 @@ impl Bucket {
         }
         let waiters = env.shard.fetches.lock().waiters_of(key);
         if let Ok((slot, _)) = self.slot(key.0) {
-            let mut after = self.aftermath(env.shard);
+            let mut deferred = self.deferred(env.shard);
             let mut v = slot.vb.lock();
             let holds = !matches!(plan.want, Want::Version(ticket) if !v.lookups.end(ticket));
             if holds && v.incarnation == plan.incarnation {
-                let installed = self.install(&mut v, env, hashed(key), plan, read, &mut after);
+                let installed = self.install(&mut v, env, hashed(key), plan, read, &mut deferred);
                 settle_fetch(&mut v, env, key, installed, waiters);
             }
         }
@@ -238,11 +238,11 @@ impl Bucket {
         key: HashedKey<'_>,
         plan: &Plan,
         read: Result<Option<OwnedRecord>, StoreError>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<bool, Status> {
         let record = read.map_err(|error| status_of(&error))?;
         match (plan.want, record) {
-            (Want::Value(seqno, _), Some(record)) => install_value(v, env, key, seqno, &record, after),
+            (Want::Value(seqno, _), Some(record)) => install_value(v, env, key, seqno, &record, deferred),
             // The version is in the table and on disk, and the disk does not find it.
             (Want::Value(..), None) => Err(Status::Internal),
             (_, record) => {
@@ -250,7 +250,7 @@ impl Bucket {
                 let collections = self.collections.load();
                 let exists =
                     |record: &OwnedRecord| !collections.is_dropped(DocKey::trusted(&record.key).collection());
-                install_version(v, env, key, record.filter(exists).as_ref(), after)
+                install_version(v, env, key, record.filter(exists).as_ref(), deferred)
             }
         }
     }
@@ -320,7 +320,7 @@ fn install_value(
     key: HashedKey<'_>,
     seqno: Seqno,
     record: &OwnedRecord,
-    after: &mut Aftermath<'_>,
+    deferred: &mut DeferredEffects<'_>,
 ) -> Result<bool, Status> {
     let Some(item) = v.table.find(key.hash, key.key.encoded()) else { return Ok(false) };
     if item.is_resident() || item.seqno() != seqno {
@@ -334,7 +334,7 @@ fn install_value(
         .ok_or(Status::TemporaryFailure)?;
     // What it was before its value was ejected: one use makes nothing hot.
     whole.set_frequency(frequency);
-    v.install(env, key, Some(id), whole, after).map(|()| true)
+    v.install(env, key, Some(id), whole, deferred).map(|()| true)
 }
 
 /// The newest version on disk, or its absence, is known. Whether a document came of it.
@@ -343,7 +343,7 @@ fn install_version(
     env: &Env<'_>,
     key: HashedKey<'_>,
     record: Option<&OwnedRecord>,
-    after: &mut Aftermath<'_>,
+    deferred: &mut DeferredEffects<'_>,
 ) -> Result<bool, Status> {
     let found = v.table.find(key.hash, key.key.encoded()).map(|item| (item.id(), item.seqno()));
     let vb = v.id;
@@ -361,7 +361,7 @@ fn install_version(
             }
             (Some(record), _) => {
                 let item = item_of(record).ok_or(Status::TemporaryFailure)?;
-                v.install(env, key, found.map(|found| found.0), item, after)?;
+                v.install(env, key, found.map(|found| found.0), item, deferred)?;
             }
         }
         if let Some(warming) = &mut v.warming {

@@ -38,8 +38,8 @@ impl Bucket {
         self.shards.iter().for_each(|shard| shard.gate.close());
         for vb in (0..self.vbuckets()).map(VbId) {
             let Ok((slot, shard)) = self.slot(vb) else { continue };
-            let mut after = self.aftermath(shard);
-            slot.vb.lock().checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
+            let mut deferred = self.deferred(shard);
+            slot.vb.lock().checkpoint.wake_all().into_iter().for_each(|waiter| deferred.wake(waiter));
         }
     }
 

@@ -147,7 +147,7 @@ impl Liveness for Paced<'_> {
         if shard.index != self.env.shard.index {
             return false;
         }
-        let mut after = self.bucket.aftermath(shard);
+        let mut deferred = self.bucket.deferred(shard);
         let mut v = slot.vb.lock();
         if let Some(item) = v.table.find(record.hash, record.key) {
             let at = item.locator();
@@ -163,7 +163,7 @@ impl Liveness for Paced<'_> {
             return false;
         }
         let with_value = self.bucket.mem_used() < self.bucket.watermarks().1;
-        match self.bucket.load_into(&mut v, &self.env, record, to, with_value, &mut after) {
+        match self.bucket.load_into(&mut v, &self.env, record, to, with_value, &mut deferred) {
             Loaded::Taken => true,
             Loaded::Unwanted => false,
             Loaded::NoRoom => {

@@ -21,7 +21,7 @@ use crate::{
         item::{ItemId, ItemRef},
     },
     pressure::room::FLUSH_BYTES,
-    shard::{Env, aftermath::Aftermath},
+    shard::{Env, deferred::DeferredEffects},
     vbucket::{VBucket, collections::CollectionTable, version::is_due},
 };
 
@@ -88,7 +88,7 @@ impl Bucket {
             if *looked_at >= budget.items {
                 return false;
             }
-            let mut after = self.aftermath(shard);
+            let mut deferred = self.deferred(shard);
             let mut v = slot.vb.lock();
             let from = match pager.position {
                 Some(position) => position,
@@ -98,7 +98,7 @@ impl Bucket {
                         v.table.move_on(MOVED);
                     }
                     if v.role == VbRole::Active && v.events.are_behind() {
-                        v.record_owed(&env, &mut after);
+                        v.record_owed(&env, &mut deferred);
                     }
                     if !needs_walk(&v, &env, collections, rests_until <= now.mono_millis) {
                         // Those whose end is not told yet are what a new active copy goes by to tell it.
@@ -122,7 +122,7 @@ impl Bucket {
             }
             let mut wanted = Vec::new();
             let (next, seen, gone) =
-                self.expire_chunk(&mut v, &env, collections, from, &mut after, &mut wanted);
+                self.expire_chunk(&mut v, &env, collections, from, &mut deferred, &mut wanted);
             let documents = v.table.len();
             drop(v);
             for key in wanted {
@@ -147,7 +147,7 @@ impl Bucket {
         env: &Env<'_>,
         collections: &CollectionTable,
         from: ScanPosition,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
         wanted: &mut Vec<Box<[u8]>>,
     ) -> (Option<ScanPosition>, usize, usize) {
         let interval = self.settings.purge_interval_secs();
@@ -179,7 +179,7 @@ impl Bucket {
         v.next_expiry = v.next_expiry.min(next_expiry);
         let mut gone = 0;
         for (id, reason) in due {
-            gone += usize::from(remove(v, env, id, reason, after, wanted));
+            gone += usize::from(remove(v, env, id, reason, deferred, wanted));
         }
         (next, seen, gone)
     }
@@ -204,7 +204,7 @@ fn remove(
     env: &Env<'_>,
     id: ItemId,
     reason: Reason,
-    after: &mut Aftermath<'_>,
+    deferred: &mut DeferredEffects<'_>,
     wanted: &mut Vec<Box<[u8]>>,
 ) -> bool {
     // SAFETY: the id comes from a scan of this table under the lock that is still held, and removing one item leaves
@@ -217,7 +217,7 @@ fn remove(
             // Turns it into a tombstone, unless its turn has not come: a durable write is in progress, or only the disk
             // knows.
             let gone = !v.pending.contains(key)
-                && v.settle(env, key, after).is_ok_and(|found| found.live().is_none());
+                && v.settle(env, key, deferred).is_ok_and(|found| found.live().is_none());
             let Some(left) = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted())
             else {
                 return gone;
@@ -237,12 +237,12 @@ fn remove(
             false
         }
         Reason::CollectionDropped => {
-            v.evict(env, key, id, after);
+            v.evict(env, key, id, deferred);
             true
         }
         Reason::TombstonePurged => {
             v.purge_seqno = v.purge_seqno.max(seqno);
-            v.evict(env, key, id, after);
+            v.evict(env, key, id, deferred);
             true
         }
     }

@@ -214,8 +214,8 @@ impl Bucket {
         for vb in self.vbs_of(shard) {
             let Ok((slot, _)) = self.slot(vb) else { continue };
             {
-                let mut after = self.aftermath(shard);
-                slot.vb.lock().persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+                let mut deferred = self.deferred(shard);
+                slot.vb.lock().persistence_waiters.drain(..).for_each(|entry| deferred.wake(entry.1));
             }
             self.abort_all(slot, shard, now);
         }
@@ -462,7 +462,7 @@ impl Bucket {
             });
         }
         let mut passed = Vec::new();
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         self.holding(|| {
             let mut v = slot.vb.lock();
             if v.incarnation == part.incarnation {
@@ -474,10 +474,10 @@ impl Bucket {
                 if v.failover.log() == part.state.failover_log {
                     v.following.note_log_synced();
                 }
-                v.raise_high_prepared(true, &mut after);
+                v.raise_high_prepared(true, &mut deferred);
                 passed = v.checkpoint.published();
                 v.persistence_waiters.extract_if(.., |entry| entry.0 <= persisted).for_each(|entry| {
-                    after.wake(entry.1);
+                    deferred.wake(entry.1);
                 });
                 v.account(shard);
             }

@@ -25,7 +25,7 @@ use crate::{
         hash_table::ScanPosition,
         item::{ItemId, ItemRef, NewItem},
     },
-    shard::{Env, aftermath::Aftermath},
+    shard::{Env, deferred::DeferredEffects},
     vbucket::{VBucket, system_events::is_system_key},
 };
 
@@ -115,7 +115,7 @@ impl Bucket {
         let vb = VbId(pager.vb % self.vbuckets());
         let Ok((slot, shard)) = self.slot(vb) else { return (0, 0) };
         let env = Env { shard, kind: self.options.kind, now };
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         if pager.position == ScanPosition::default() {
             pager.begin_walk(&v);
@@ -148,9 +148,9 @@ impl Bucket {
         let mut gone = 0;
         for id in victims {
             let went = match means {
-                Means::EjectValues => eject(&mut v, &env, id, &mut after),
-                Means::EvictKeys => v.evict_to_disk(&env, id, &mut after),
-                Means::DropDocuments => drop_document(&mut v, &env, id, &mut after),
+                Means::EjectValues => eject(&mut v, &env, id, &mut deferred),
+                Means::EvictKeys => v.evict_to_disk(&env, id, &mut deferred),
+                Means::DropDocuments => drop_document(&mut v, &env, id, &mut deferred),
             };
             gone += usize::from(went);
         }
@@ -177,7 +177,7 @@ fn may_go(item: ItemRef<'_>, means: Means) -> bool {
 }
 
 /// Puts an item without a value in the place of a clean one.
-fn eject(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) -> bool {
+fn eject(v: &mut VBucket, env: &Env<'_>, id: ItemId, deferred: &mut DeferredEffects<'_>) -> bool {
     // SAFETY: the id comes from a scan of this table under the lock that is still held.
     let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
     let key = HashedKey::new(DocKey::trusted(item.key()));
@@ -187,13 +187,13 @@ fn eject(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) 
         return false;
     };
     empty.set_frequency(item.frequency());
-    let ejected = v.install(env, key, Some(id), empty, after).is_ok();
+    let ejected = v.install(env, key, Some(id), empty, deferred).is_ok();
     v.ops.ejects += u64::from(ejected);
     ejected
 }
 
 /// Deletes a document to make room.
-fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) -> bool {
+fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, deferred: &mut DeferredEffects<'_>) -> bool {
     // SAFETY: as in `eject`.
     let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
     let key: Box<[u8]> = item.key().into();
@@ -202,9 +202,9 @@ fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Afterma
         // The client that locked it is about to change it.
         return false;
     }
-    let Ok(found) = v.settle_for_write(env, key, after) else { return false };
+    let Ok(found) = v.settle_for_write(env, key, deferred) else { return false };
     let Some(current) = found.live() else { return true };
-    let dropped = v.bury(env, key, current, false, None, after).is_ok();
+    let dropped = v.bury(env, key, current, false, None, deferred).is_ok();
     v.ops.auto_deletes += u64::from(dropped);
     dropped
 }

@@ -67,11 +67,11 @@ impl Bucket {
         }
         for (vb, uuid) in uuids {
             let (slot, _) = self.slot(vb)?;
-            let mut after = self.aftermath(shard);
+            let mut deferred = self.deferred(shard);
             // Declared before the lock, dropped after it.
             let _documents;
             let mut v = slot.vb.lock();
-            _documents = v.reset(shard, uuid, &mut after);
+            _documents = v.reset(shard, uuid, &mut deferred);
             // It is a part now, which says as much and more.
             (v.is_unconfirmed, v.may_lack) = (false, false);
         }

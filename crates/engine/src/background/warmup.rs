@@ -27,7 +27,7 @@ use crate::{
         item::{ItemRef, NewItem},
         item_kind::{item_meta, mark_expired},
     },
-    shard::{Env, Shard, aftermath::Aftermath},
+    shard::{Env, Shard, deferred::DeferredEffects},
     vbucket::{
         VBucket,
         system_events::{SystemEvent, is_system_key},
@@ -129,9 +129,9 @@ impl Bucket {
         if shard.index != env.shard.index {
             return true;
         }
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
-        self.load_into(&mut v, env, record, locator, with_value, &mut after) != Loaded::NoRoom
+        self.load_into(&mut v, env, record, locator, with_value, &mut deferred) != Loaded::NoRoom
     }
 
     /// Puts one record of a vBucket of the shard into its table, unless that knows better.
@@ -142,7 +142,7 @@ impl Bucket {
         record: &Record<'_>,
         locator: Locator,
         with_value: bool,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Loaded {
         let key = HashedKey { key: DocKey::trusted(record.key), hash: record.hash };
         let is_wanted = v.warming.is_some()
@@ -163,7 +163,7 @@ impl Bucket {
         let with_value = with_value || is_system_key(record.key);
         let item = item_of(env.shard, v.id, *record, locator, with_value)
             .or_else(|| item_of(env.shard, v.id, *record, locator, false));
-        let installed = item.map(|item| v.install(env, key, found.map(|found| found.0), item, after));
+        let installed = item.map(|item| v.install(env, key, found.map(|found| found.0), item, deferred));
         if matches!(installed, Some(Ok(()))) { Loaded::Taken } else { Loaded::NoRoom }
     }
 
@@ -177,7 +177,7 @@ impl Bucket {
         loop {
             let owed = slot.vb.lock().events.owed();
             let events = self.events_in_table(vb);
-            let mut after = self.aftermath(shard);
+            let mut deferred = self.deferred(shard);
             let mut v = slot.vb.lock();
             if v.warming.is_none() {
                 return;
@@ -195,7 +195,7 @@ impl Bucket {
                 warming.settled = None;
             }
             if v.role == VbRole::Active {
-                v.catch_up(env, &events, &self.manifest(), &mut after);
+                v.catch_up(env, &events, &self.manifest(), &mut deferred);
             }
             break;
         }
@@ -226,7 +226,7 @@ impl Bucket {
         let Ok((slot, shard)) = self.slot(vb) else { return };
         let mut position = Some(ScanPosition::default());
         while let Some(from) = position {
-            let mut after = self.aftermath(shard);
+            let mut deferred = self.deferred(shard);
             let mut v = slot.vb.lock();
             let mut leaving = Vec::new();
             position = v.table.scan(from, CHUNK, &mut |item| {
@@ -238,7 +238,7 @@ impl Bucket {
                 // SAFETY: the id comes from a scan of this table under the lock that is still held.
                 let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
                 if let Some(gone) = v.drop_written(HashedKey::new(DocKey::trusted(item.key())), item) {
-                    after.release(gone);
+                    deferred.release(gone);
                 }
             }
         }

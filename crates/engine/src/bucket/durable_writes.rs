@@ -58,7 +58,7 @@ impl Bucket {
     ) -> Result<Durable, Status> {
         let (slot, shard) = self.slot(vb)?;
         let env = Env { shard, kind: self.options.kind, now };
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         // On another branch since: that one may hold it as well.
         let is_known = v.failover.uuid() == mutated.vb_uuid
@@ -78,7 +78,7 @@ impl Bucket {
                 prepare.waiter = None;
                 return Err(Status::SyncWriteAmbiguous);
             }
-            if !is_over || !v.abort(&env, mutated.seqno, &mut after) {
+            if !is_over || !v.abort(&env, mutated.seqno, &mut deferred) {
                 shard.gate.note_deadline(deadline);
                 return Ok(Durable::Parked);
             }
@@ -120,8 +120,8 @@ impl Bucket {
     /// Aborts what `is_over`, given the deadline, a few at a time. Returns the next deadline of the rest.
     fn abort_all_that(&self, slot: &Slot, env: &Env<'_>, is_over: &dyn Fn(u64) -> bool) -> Option<u64> {
         loop {
-            let mut after = self.aftermath(env.shard);
-            let (aborted, next) = slot.vb.lock().abort_if(env, is_over, &mut after);
+            let mut deferred = self.deferred(env.shard);
+            let (aborted, next) = slot.vb.lock().abort_if(env, is_over, &mut deferred);
             if aborted < ABORT_ITEMS {
                 return next;
             }
@@ -191,7 +191,7 @@ impl Bucket {
         let collections = self.collections.load();
         // Taken over with a copy whose document is on disk only: it is brought first, and stays while this is in progress.
         let mut wanted: Option<Box<[u8]>> = None;
-        let mut after = self.aftermath(env.shard);
+        let mut deferred = self.deferred(env.shard);
         let mut v = slot.vb.lock();
         let vb = v.id;
         if v.incarnation != incarnation || v.role != VbRole::Active {
@@ -205,9 +205,9 @@ impl Bucket {
             // It has synced for a collection that is no more.
             let is_dropped = collections.is_dropped(DocKey::trusted(version.as_ref().key()).collection());
             let completed = if is_dropped {
-                v.abort(env, prepared, &mut after)
+                v.abort(env, prepared, &mut deferred)
             } else {
-                let committed = v.commit(env, prepared, version, &mut after);
+                let committed = v.commit(env, prepared, version, &mut deferred);
                 if committed == Err(Refusal::Fetch) {
                     wanted = v.pending.at(prepared).map(|prepare| env.shard.item(&prepare.item).key().into());
                 }

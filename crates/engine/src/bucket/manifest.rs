@@ -39,13 +39,13 @@ impl Bucket {
         for vb in (0..self.vbuckets()).map(VbId) {
             let Ok((slot, shard)) = self.slot(vb) else { continue };
             let env = Env { shard, kind: self.options.kind, now };
-            let mut after = self.aftermath(shard);
+            let mut deferred = self.deferred(shard);
             let mut v = slot.vb.lock();
             v.manifest_uid = target.map_or(v.manifest_uid, |uid| v.manifest_uid.max(uid));
             // Warm-up will find out what else is missing, and record this with it. Only the active records: the others are
             // told by it.
             if v.role == VbRole::Active && env.keeps_tombstones() && !v.events.are_unknown {
-                v.record(&env, events, target, &mut after);
+                v.record(&env, events, target, &mut deferred);
             }
         }
     }
@@ -80,11 +80,11 @@ impl Bucket {
                 if self.manifest().uid != manifest.uid {
                     continue;
                 }
-                let mut after = self.aftermath(shard);
+                let mut deferred = self.deferred(shard);
                 let mut v = slot.vb.lock();
                 if v.role == VbRole::Active {
                     // Ends and settings are found at the end of warm-up.
-                    v.catch_up(&env, &found, &manifest, &mut after);
+                    v.catch_up(&env, &found, &manifest, &mut deferred);
                 }
             }
         }

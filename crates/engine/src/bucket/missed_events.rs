@@ -34,10 +34,10 @@ impl Bucket {
             return;
         }
         let found = self.find_events(slot, env, vb, &manifest, &known);
-        let mut after = self.aftermath(env.shard);
+        let mut deferred = self.deferred(env.shard);
         let mut v = slot.vb.lock();
         v.manifest_uid = v.manifest_uid.max(manifest.uid);
-        v.catch_up(env, &found, &manifest, &mut after);
+        v.catch_up(env, &found, &manifest, &mut deferred);
     }
 
     fn find_events(

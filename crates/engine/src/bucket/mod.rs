@@ -45,7 +45,7 @@ use crate::{
         defragmenter::{Defragmenter, Relocated},
     },
     pressure::{gatekeeper::Gatekeeper, pools::Pools, room::usable},
-    shard::{Counters, Env, Gate, Shard, aftermath::Aftermath, ceiling, failures, place_of},
+    shard::{Counters, Env, Gate, Shard, ceiling, deferred::DeferredEffects, failures, place_of},
     vbucket::{
         VBucket,
         collections::CollectionTable,
@@ -161,10 +161,10 @@ impl Bucket {
         for vb in (0..bucket.vbuckets()).map(VbId) {
             let Ok((slot, shard)) = bucket.slot(vb) else { continue };
             let env = Env { shard, kind: bucket.options.kind, now };
-            let mut after = bucket.aftermath(shard);
+            let mut deferred = bucket.deferred(shard);
             let mut v = slot.vb.lock();
             if v.warming.is_none() && v.role == VbRole::Active {
-                v.catch_up(&env, &[], &manifest, &mut after);
+                v.catch_up(&env, &[], &manifest, &mut deferred);
             }
         }
         Ok(Arc::new(bucket))
@@ -251,14 +251,14 @@ impl Bucket {
             }
             for &(vb, uuid) in &uuids {
                 let (slot, _) = self.slot(vb)?;
-                let mut after = self.aftermath(shard);
+                let mut deferred = self.deferred(shard);
                 // Declared before the lock, dropped after it.
                 let _documents;
                 let mut v = slot.vb.lock();
-                _documents = v.reset(shard, uuid, &mut after);
+                _documents = v.reset(shard, uuid, &mut deferred);
                 if v.role == VbRole::Active {
                     // The collections stay, and begin anew.
-                    v.catch_up(&env, &[], &manifest, &mut after);
+                    v.catch_up(&env, &[], &manifest, &mut deferred);
                 }
             }
             drop(flusher);
@@ -309,7 +309,7 @@ impl Bucket {
         if shard.store.is_none() {
             return Err(Status::NotSupported);
         }
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         if v.persisted_seqno >= seqno {
             return Ok(Wait::Ready);
@@ -321,10 +321,10 @@ impl Bucket {
             // Nobody says when they give up, and these may never be woken otherwise.
             let high_seqno = v.high_seqno;
             let future = v.persistence_waiters.extract_if(.., |entry| entry.0 > high_seqno);
-            future.for_each(|entry| after.wake(entry.1));
+            future.for_each(|entry| deferred.wake(entry.1));
         }
         v.persistence_waiters.push((seqno, waiter));
-        after.flush();
+        deferred.flush();
         Ok(Wait::Parked)
     }
 
@@ -421,8 +421,8 @@ impl Bucket {
         vbs_of_shard(self.options.vbuckets, self.options.shards, shard.index)
     }
 
-    pub(crate) fn aftermath<'a>(&'a self, shard: &'a Shard) -> Aftermath<'a> {
-        Aftermath::new(shard, &*self.notifier)
+    pub(crate) fn deferred<'a>(&'a self, shard: &'a Shard) -> DeferredEffects<'a> {
+        DeferredEffects::new(shard, &*self.notifier)
     }
 }
 

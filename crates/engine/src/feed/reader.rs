@@ -218,12 +218,12 @@ impl Feed {
         bytes_max: usize,
         items: &mut Vec<FeedItem>,
     ) -> Chunk {
-        let AtCursor { v, shard, id, after } = at;
+        let AtCursor { v, shard, id, deferred } = at;
         let to = v.told_to();
         if self.cursor.is_of_follower() && (to <= from || to < self.through) {
             if v.is_catching_up() {
                 // Nothing of it is told before all of it is here: it need not be kept until then.
-                after.release_all(v.checkpoint.withdraw(id).0);
+                deferred.release_all(v.checkpoint.withdraw(id).0);
             }
             v.checkpoint.await_drop(id, self.waiter);
             return Chunk::Nothing;
@@ -238,7 +238,7 @@ impl Feed {
             if self.options.disk_only || from < v.checkpoint.floor(shard, v.high_seqno) {
                 return Chunk::Missing;
             }
-            after.release_all(v.checkpoint.place(id, shard, from, false));
+            deferred.release_all(v.checkpoint.place(id, shard, from, false));
         }
         let (options, through) = (&*self.options, self.through);
         let visit = |item: ItemRef<'_>, commits: Seqno| {
@@ -255,7 +255,7 @@ impl Feed {
         };
         let read = v.checkpoint.read(id, shard, to, (CHUNK, bytes_max as u64), visit);
         let (last, passed) = read.unwrap_or_default();
-        after.release_all(passed);
+        deferred.release_all(passed);
         // What a replica was told to be empty at its end has no entry.
         let last = last.or((to > from).then_some(to));
         let Some(last) = last else {
@@ -263,7 +263,7 @@ impl Feed {
             return Chunk::Nothing;
         };
         if v.checkpoint.place_of(id) != Some(last) {
-            after.release_all(v.checkpoint.place(id, shard, last, false));
+            deferred.release_all(v.checkpoint.place(id, shard, last, false));
         }
         Chunk::Read { last, purge_seqno: v.purge_seqno }
     }
@@ -272,7 +272,7 @@ impl Feed {
 
     /// Queues what the checkpoint does not have; `None` while it is not on disk yet.
     fn begin_backfill(&mut self) -> Result<Option<Arc<Backfill>>, FeedEnd> {
-        let is_on_disk = self.cursor.with(&*self.bucket, |AtCursor { v, shard, id, after }| {
+        let is_on_disk = self.cursor.with(&*self.bucket, |AtCursor { v, shard, id, deferred }| {
             let is_on_disk = shard.store.is_none() || v.persisted_seqno >= self.through;
             if !is_on_disk && shard.gate.is_poisoned() {
                 return Err(FeedEnd::BackfillFailed);
@@ -283,7 +283,7 @@ impl Feed {
                     v.persistence_waiters.push(entry);
                 }
                 v.checkpoint.await_drop(id, self.waiter);
-                after.flush();
+                deferred.flush();
             }
             Ok(is_on_disk)
         })??;

@@ -192,10 +192,10 @@ impl Bucket {
 
     /// Puts the feed's cursor behind what a backfill reads.
     fn place(&self, job: &Backfill, end: Seqno) -> Result<(), FeedEnd> {
-        job.cursor.with(self, |AtCursor { v, shard, id, after }| {
+        job.cursor.with(self, |AtCursor { v, shard, id, deferred }| {
             if !job.options.disk_only {
                 let passed = v.checkpoint.place(id, shard, end, false);
-                after.release_all(passed);
+                deferred.release_all(passed);
             }
         })
     }
@@ -203,11 +203,11 @@ impl Bucket {
     /// What a backfill reads is fixed: its snapshot can be told.
     fn announce(&self, job: &Backfill, end: Seqno, purge_seqno: Seqno, marks: Marks) -> Result<(), FeedEnd> {
         let is_of_follower = job.cursor.is_of_follower();
-        let (known_purged, whole_at) = job.cursor.with(self, |AtCursor { v, shard, id, after }| {
+        let (known_purged, whole_at) = job.cursor.with(self, |AtCursor { v, shard, id, deferred }| {
             // The place may be lost already.
             if v.checkpoint.place_of(id).is_some() {
                 let passed = v.checkpoint.place(id, shard, end, false);
-                after.release_all(passed);
+                deferred.release_all(passed);
             }
             (v.purge_seqno, if is_of_follower { v.whole_behind(end) } else { end })
         })?;

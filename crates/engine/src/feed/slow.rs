@@ -60,12 +60,12 @@ impl Bucket {
     /// be taken away.
     fn lose_slowest(&self, vb: VbId) -> Option<u64> {
         let (slot, shard) = self.slot(vb).ok()?;
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         let before = v.checkpoint.bytes();
         let (passed, waiter) = v.checkpoint.lose_slowest()?;
-        after.release_all(passed);
-        waiter.into_iter().for_each(|waiter| after.wake(waiter));
+        deferred.release_all(passed);
+        waiter.into_iter().for_each(|waiter| deferred.wake(waiter));
         shard.counters.cursors_dropped.fetch_add(1, Ordering::Relaxed);
         Some(before.saturating_sub(v.checkpoint.bytes()))
     }

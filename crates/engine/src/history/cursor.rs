@@ -7,7 +7,7 @@ use base::{Status, VbId, VbRole};
 
 use crate::{
     history::told::FeedEnd,
-    shard::{Shard, aftermath::Aftermath},
+    shard::{Shard, deferred::DeferredEffects},
     vbucket::{VBucket, checkpoint::CursorId, slot::Home},
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct AtCursor<'a, 'b> {
     pub(crate) v: &'a mut VBucket,
     pub(crate) shard: &'b Shard,
     pub(crate) id: CursorId,
-    pub(crate) after: &'a mut Aftermath<'b>,
+    pub(crate) deferred: &'a mut DeferredEffects<'b>,
 }
 
 impl CursorGuard {
@@ -80,13 +80,13 @@ impl CursorGuard {
         act: impl FnOnce(AtCursor<'_, '_>) -> R,
     ) -> Result<R, FeedEnd> {
         let (slot, shard) = home.at(self.vb).map_err(|_| FeedEnd::Reset)?;
-        let mut after = Aftermath::new(shard, home.notifier());
+        let mut deferred = DeferredEffects::new(shard, home.notifier());
         let mut v = slot.vb.lock();
         let is_same = v.incarnation == self.incarnation && Teller::of(&v) == Some(self.teller);
         if !is_same || shard.gate.is_closed() {
             return Err(FeedEnd::Reset);
         }
-        Ok(act(AtCursor { v: &mut v, shard, id: self.id, after: &mut after }))
+        Ok(act(AtCursor { v: &mut v, shard, id: self.id, deferred: &mut deferred }))
     }
 
     /// Whether it is of a copy that follows another node's.
@@ -102,10 +102,10 @@ impl CursorGuard {
     /// Gives the cursor's place up, also while a feed uses it.
     pub(crate) fn withdraw(&self, home: &(impl Home + ?Sized)) {
         // Otherwise there is none to give up.
-        let _ = self.with(home, |AtCursor { v, id, after, .. }| {
+        let _ = self.with(home, |AtCursor { v, id, deferred, .. }| {
             let (passed, waiter) = v.checkpoint.withdraw(id);
-            after.release_all(passed);
-            waiter.into_iter().for_each(|waiter| after.wake(waiter));
+            deferred.release_all(passed);
+            waiter.into_iter().for_each(|waiter| deferred.wake(waiter));
         });
     }
 }
@@ -115,10 +115,10 @@ impl Drop for CursorGuard {
         let Some(home) = self.home.upgrade() else { return };
         home.cursors().fetch_sub(1, Ordering::Relaxed);
         let Ok((slot, shard)) = home.at(self.vb) else { return };
-        let mut after = Aftermath::new(shard, home.notifier());
+        let mut deferred = DeferredEffects::new(shard, home.notifier());
         let mut v = slot.vb.lock();
         if v.incarnation == self.incarnation {
-            after.release_all(v.checkpoint.unregister(self.id));
+            deferred.release_all(v.checkpoint.unregister(self.id));
         }
     }
 }

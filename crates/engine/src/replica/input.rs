@@ -29,12 +29,12 @@ impl Bucket {
             // The active has what it lacks.
             self.want_reset(vb, (VbRole::Replica, term), now)?;
         }
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         check_follower(&v, term)?;
         if shard.to_reset.lock().contains_key(&vb) {
             // What was to go of one that is a replica again may be noted without the flusher's having been called.
-            after.flush();
+            deferred.flush();
             return Err(Status::TemporaryFailure);
         }
         let inflow = v.following.begin(vb);
@@ -68,7 +68,7 @@ impl Bucket {
         let Some(failover) = FailoverTable::adopted(log) else { return Err(Status::Invalid) };
         let (_, shard) = self.slot(inflow.vb)?;
         let env = Env { shard, kind: self.options.kind, now };
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let (mut v, _) = self.follower(inflow)?;
         v.is_unheard = false;
         if v.high_seqno == Seqno(0) {
@@ -80,11 +80,11 @@ impl Bucket {
             v.failover = failover;
             // Feeds label what they tell by the log before.
             v.following.logs = v.following.logs.wrapping_add(1);
-            v.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
+            v.checkpoint.wake_all().into_iter().for_each(|waiter| deferred.wake(waiter));
             // Recorded with the next batch: until then nothing is on disk that is not of the branches before.
-            v.record_soon(&env, &mut after);
+            v.record_soon(&env, &mut deferred);
             if env.is_persistent() && v.hold_back() {
-                after.flush();
+                deferred.flush();
             }
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Bucket {
     pub fn replica_marker(&self, inflow: Inflow, marker: &ReplicaMarker, now: Now) -> Result<(), Status> {
         let (_, shard) = self.slot(inflow.vb)?;
         let env = Env { shard, kind: self.options.kind, now };
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let (mut v, _) = self.follower(inflow)?;
         let v = &mut *v;
         let open = v.following.snapshots.open().copied();
@@ -140,9 +140,9 @@ impl Bucket {
         });
         if v.high_seqno == marker.end {
             // (What has been here all along says nothing of what the active has beyond it, unless that is nothing.)
-            v.end_snapshot(&env, &mut after);
+            v.end_snapshot(&env, &mut deferred);
             if was_partial {
-                v.record_soon(&env, &mut after);
+                v.record_soon(&env, &mut deferred);
             }
         }
         Ok(())

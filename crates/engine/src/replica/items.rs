@@ -11,7 +11,7 @@ use crate::{
         item::{ItemMeta, ItemPtr, NewItem, item_bytes},
         item_kind::set_kind,
     },
-    shard::{Env, aftermath::Aftermath},
+    shard::{Env, deferred::DeferredEffects},
     vbucket::{
         VBucket,
         following::Inflow,
@@ -31,7 +31,7 @@ impl Bucket {
     pub fn replica_item(&self, inflow: Inflow, item: &ReplicaItem<'_>, now: Now) -> Result<(), Refusal> {
         let (slot, shard) = self.slot(inflow.vb)?;
         let env = Env { shard, kind: self.options.kind, now };
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let (commits, is_history) = {
             let (mut v, _) = self.follower(inflow)?;
             if item.seqno <= v.high_seqno {
@@ -41,7 +41,7 @@ impl Bucket {
                 return Err(Status::Range.into());
             }
             if v.contradicts(&env, item) {
-                v.note_damage(&env, &mut after);
+                v.note_damage(&env, &mut deferred);
                 return Err(Status::Invalid.into());
             }
             let is_history = v.is_catching_up();
@@ -62,7 +62,7 @@ impl Bucket {
         if v.role != VbRole::Replica || !v.following.is_current(inflow) {
             return Err(Status::NotMyVbucket.into());
         }
-        v.take_in(&env, item, new, &mut after)
+        v.take_in(&env, item, new, &mut deferred)
     }
 
     /// What is put into table or checkpoint for an item, if anything is.
@@ -135,9 +135,9 @@ impl VBucket {
     }
 
     /// The copy turned out not to hold what it should: it is none any more.
-    fn note_damage(&mut self, env: &Env<'_>, after: &mut Aftermath<'_>) {
+    fn note_damage(&mut self, env: &Env<'_>, deferred: &mut DeferredEffects<'_>) {
         self.following.damage();
-        self.record_soon(env, after);
+        self.record_soon(env, deferred);
     }
 
     fn take_in<'e>(
@@ -145,28 +145,28 @@ impl VBucket {
         env: &Env<'e>,
         item: &ReplicaItem<'_>,
         new: Option<NewItem<'e>>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<(), Refusal> {
         let key = HashedKey::new(item.key);
         match (item.kind, new) {
             (ReplicaKind::Prepare { .. }, Some(new)) => {
                 // One that is open still has ended in what a snapshot from disk leaves out.
-                self.close_prepare_of(key, Outcome::Aborted, env.now, after);
-                self.prepare_at(env, key, new, item.seqno, after)?;
+                self.close_prepare_of(key, Outcome::Aborted, env.now, deferred);
+                self.prepare_at(env, key, new, item.seqno, deferred)?;
                 if matches!(item.kind, ReplicaKind::Prepare { level: DurabilityLevel::PersistToMajority, .. })
                 {
                     // The client waits for this disk too.
-                    after.flush_durable();
+                    deferred.flush_durable();
                 }
             }
             (ReplicaKind::Abort { prepared }, Some(new)) => {
-                self.abort_at(env, prepared, new, item.seqno, after);
+                self.abort_at(env, prepared, new, item.seqno, deferred);
                 // From disk only a key's last abort is told: an earlier prepare of the key has ended before.
-                self.close_prepare_of(key, Outcome::Aborted, env.now, after);
+                self.close_prepare_of(key, Outcome::Aborted, env.now, deferred);
             }
             (_, Some(new)) => {
                 let (old, is_lost) = self.replaced_by_decree(key)?;
-                self.publish_at(env, key, old.as_ref(), new, item.seqno, after)?;
+                self.publish_at(env, key, old.as_ref(), new, item.seqno, deferred)?;
                 if is_lost {
                     self.give_up_lost(key);
                 }
@@ -176,41 +176,41 @@ impl VBucket {
                 } else {
                     self.outcome_by(env, key, (item.seqno, item.cas))
                 };
-                self.close_prepare_of(key, outcome, env.now, after);
+                self.close_prepare_of(key, outcome, env.now, deferred);
                 if matches!(item.kind, ReplicaKind::System { .. })
                     && let Some(event) = SystemEvent::decode(item.value)
                 {
                     self.events.follow(event.manifest_uid, item.seqno);
                     if let Happening::CollectionEnd { collection, .. } = event.what {
-                        self.close_prepares_in(env, collection, after);
+                        self.close_prepares_in(env, collection, deferred);
                     }
                 }
             }
-            (_, None) => self.advance(env, item.seqno, after),
+            (_, None) => self.advance(env, item.seqno, deferred),
         }
         self.hlc.witness(item.cas);
         self.following.snapshots.note_item();
         if self.following.announced().is_some_and(|open| open.end == item.seqno) {
-            self.end_snapshot(env, after);
+            self.end_snapshot(env, deferred);
         }
         Ok(())
     }
 
     /// There is nothing up to a seqno.
-    fn advance(&mut self, env: &Env<'_>, seqno: Seqno, after: &mut Aftermath<'_>) {
+    fn advance(&mut self, env: &Env<'_>, seqno: Seqno, deferred: &mut DeferredEffects<'_>) {
         self.high_seqno = seqno;
-        self.record_soon(env, after);
+        self.record_soon(env, deferred);
     }
 
     /// Has the state recorded with the next batch, though no item carries it.
-    pub(super) fn record_soon(&mut self, env: &Env<'_>, after: &mut Aftermath<'_>) {
+    pub(super) fn record_soon(&mut self, env: &Env<'_>, deferred: &mut DeferredEffects<'_>) {
         if env.is_persistent() {
-            self.report_dirty(env, true, 0, after);
+            self.report_dirty(env, true, 0, deferred);
         }
     }
 
     /// The last seqno of the open snapshot is here.
-    pub(super) fn end_snapshot(&mut self, env: &Env<'_>, after: &mut Aftermath<'_>) {
+    pub(super) fn end_snapshot(&mut self, env: &Env<'_>, deferred: &mut DeferredEffects<'_>) {
         let completed = self
             .following
             .snapshots
@@ -218,12 +218,12 @@ impl VBucket {
             .filter(|open| open.from_disk)
             .map_or(Seqno(0), |open| open.high_completed.min(open.end));
         if completed > Seqno(0) {
-            self.close_prepares_up_to(completed, env.now, after);
+            self.close_prepares_up_to(completed, env.now, deferred);
         }
         if completed > Seqno(0) && env.is_persistent() {
             // Nothing of it is acknowledged before it is synced.
-            after.flush();
+            deferred.flush();
         }
-        self.close_snapshot(env.is_persistent(), after);
+        self.close_snapshot(env.is_persistent(), deferred);
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     background::resets::check_role_state,
     bucket::Bucket,
     history::told::VbHistory,
-    shard::{Env, Shard, aftermath::Aftermath, ceiling, failures, reset::Reset},
+    shard::{Env, Shard, ceiling, deferred::DeferredEffects, failures, reset::Reset},
     vbucket::{
         VBucket,
         chains::{Chains, Topology},
@@ -199,13 +199,13 @@ impl Bucket {
         now: Now,
     ) -> Result<Option<(FailoverTable, Option<VbState>)>, Status> {
         let (slot, _) = self.slot(wanted.vb)?;
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         if wanted.term < v.term {
             return Err(Status::Invalid);
         }
         if v.role == VbRole::Active {
-            self.change_topology(slot, &mut v, wanted.term, wanted.topology.clone(), &mut after);
+            self.change_topology(slot, &mut v, wanted.term, wanted.topology.clone(), &mut deferred);
             return Ok(None);
         }
         let is_all_there_is = wanted.topology.chains.iter().all(|chain| chain.len() == 1);
@@ -276,10 +276,10 @@ impl Bucket {
         }
         // Before anybody writes: no document before its collection's beginning.
         self.tell_missed_events(slot, &env, wanted.vb);
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
-        v.raise_high_prepared(env.is_persistent(), &mut after);
-        self.set_role(slot, &mut v, VbRole::Active, wanted.term, &mut after);
+        v.raise_high_prepared(env.is_persistent(), &mut deferred);
+        self.set_role(slot, &mut v, VbRole::Active, wanted.term, &mut deferred);
     }
 
     /// Changes whose copies of an active vBucket count. A later term begins with it: acknowledgements of the one before are
@@ -290,13 +290,13 @@ impl Bucket {
     pub fn set_topology(&self, vb: VbId, term: u64, topology: Topology, now: Now) -> Result<(), Status> {
         let (slot, shard) = self.slot(vb)?;
         {
-            let mut after = self.aftermath(shard);
+            let mut deferred = self.deferred(shard);
             let mut v = slot.vb.lock();
             check_term(&v, term)?;
             if v.role != VbRole::Active {
                 return Err(Status::NotMyVbucket);
             }
-            self.change_topology(slot, &mut v, term, topology, &mut after);
+            self.change_topology(slot, &mut v, term, topology, &mut deferred);
         }
         self.complete_prepares(slot, shard, now);
         Ok(())
@@ -308,11 +308,11 @@ impl Bucket {
         v: &mut VBucket,
         term: u64,
         topology: Topology,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         if term > v.term {
             v.chains = Chains::new(topology);
-            self.set_role(slot, v, VbRole::Active, term, after);
+            self.set_role(slot, v, VbRole::Active, term, deferred);
         } else if *v.chains.topology() != topology {
             v.chains = v.chains.followed_by(topology);
         }
@@ -340,17 +340,17 @@ impl Bucket {
     /// `NotMyVbucket` when this node is not the active, `Invalid` when a later term is known.
     pub fn seal(&self, vb: VbId, term: u64) -> Result<Seqno, Status> {
         let (slot, shard) = self.slot(vb)?;
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         check_term(&v, term)?;
         match v.role {
             VbRole::Active => {
                 v.locks = Locks::default();
                 v.events.hand_over();
-                self.set_role(slot, &mut v, VbRole::Sealed, term, &mut after);
+                self.set_role(slot, &mut v, VbRole::Sealed, term, &mut deferred);
             }
             VbRole::Sealed if v.term == term => {}
-            VbRole::Sealed => self.set_role(slot, &mut v, VbRole::Sealed, term, &mut after),
+            VbRole::Sealed => self.set_role(slot, &mut v, VbRole::Sealed, term, &mut deferred),
             VbRole::Dead | VbRole::Replica => return Err(Status::NotMyVbucket),
         }
         Ok(v.high_seqno)
@@ -389,7 +389,7 @@ impl Bucket {
     fn step_down(&self, vb: VbId, role: VbRole, term: u64) -> Result<(), Status> {
         let _one_at_a_time = self.role_changes.lock();
         let (slot, shard) = self.slot(vb)?;
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         check_term(&v, term)?;
         if role == VbRole::Replica {
@@ -401,15 +401,15 @@ impl Bucket {
         if v.feeds() {
             // What it has prepared itself it holds, like what it was told.
             v.note_whole();
-            v.raise_high_prepared(shard.store.is_some(), &mut after);
+            v.raise_high_prepared(shard.store.is_some(), &mut deferred);
         }
         v.locks = Locks::default();
         v.events.hand_over();
         if role == VbRole::Dead {
-            v.pending.take_waiters().into_iter().for_each(|waiter| after.wake(waiter));
-            v.persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+            v.pending.take_waiters().into_iter().for_each(|waiter| deferred.wake(waiter));
+            v.persistence_waiters.drain(..).for_each(|entry| deferred.wake(entry.1));
         }
-        self.set_role(slot, &mut v, role, term, &mut after);
+        self.set_role(slot, &mut v, role, term, &mut deferred);
         Ok(())
     }
 
@@ -432,7 +432,7 @@ impl Bucket {
     /// `NotMyVbucket` when the vBucket stands otherwise by now.
     pub(crate) fn want_reset(&self, vb: VbId, role_state: (VbRole, u64), now: Now) -> Result<(), Status> {
         let (slot, shard) = self.slot(vb)?;
-        let mut after = self.aftermath(shard);
+        let mut deferred = self.deferred(shard);
         {
             let v = slot.vb.lock();
             check_role_state(&v, role_state)?;
@@ -445,17 +445,24 @@ impl Bucket {
             return self.reset_copies(shard, &shard.flusher.lock(), now);
         }
         if role_state.0 == VbRole::Replica {
-            after.flush();
+            deferred.flush();
         }
         Ok(())
     }
 
-    fn set_role(&self, slot: &Slot, v: &mut VBucket, role: VbRole, term: u64, after: &mut Aftermath<'_>) {
+    fn set_role(
+        &self,
+        slot: &Slot,
+        v: &mut VBucket,
+        role: VbRole,
+        term: u64,
+        deferred: &mut DeferredEffects<'_>,
+    ) {
         (v.role, v.term, v.draining_since) = (role, term, None);
         slot.role_state.set(role, term);
         v.following.shut();
         // Feeds are to look who tells them what.
-        v.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
+        v.checkpoint.wake_all().into_iter().for_each(|waiter| deferred.wake(waiter));
     }
 }
 

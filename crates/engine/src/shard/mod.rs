@@ -4,11 +4,11 @@
 //! Everything a writer looks at here is an atomic that background threads store to and writers load. Writers themselves
 //! touch shared lines only when a vBucket turns dirty or has gathered enough bytes to be worth reporting.
 
-pub(crate) mod aftermath;
 mod alarm;
 pub(crate) mod ceiling;
 pub(crate) mod cold_expiry;
 pub(crate) mod cold_trim;
+pub(crate) mod deferred;
 pub(crate) mod failures;
 pub(crate) mod fetch_queue;
 pub(crate) mod reset;

@@ -3,7 +3,7 @@
 use base::{Seqno, bucket::DurabilityLevel};
 
 use crate::{
-    shard::aftermath::Aftermath,
+    shard::deferred::DeferredEffects,
     vbucket::{VBucket, copy_rules::CopyFacts},
 };
 
@@ -58,7 +58,7 @@ impl VBucket {
     }
 
     /// The open snapshot is whole.
-    pub(crate) fn close_snapshot(&mut self, is_persistent: bool, after: &mut Aftermath<'_>) {
+    pub(crate) fn close_snapshot(&mut self, is_persistent: bool, deferred: &mut DeferredEffects<'_>) {
         let is_first = std::mem::take(&mut self.following.is_partial);
         let Some(open) = self.following.snapshots.close(is_first) else { return };
         if open.from_disk {
@@ -71,9 +71,9 @@ impl VBucket {
         if !is_persistent {
             self.following.snapshots.synced(open.end);
         }
-        self.raise_high_prepared(is_persistent, after);
+        self.raise_high_prepared(is_persistent, deferred);
         // Feeds of the copy may tell it.
-        self.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
+        self.checkpoint.wake_all().into_iter().for_each(|waiter| deferred.wake(waiter));
     }
 
     /// The active has told of branches that are not synced here: until they are, no prepare is held that has to be on disk.
@@ -89,7 +89,7 @@ impl VBucket {
     }
 
     /// More may be acknowledged: a snapshot has become whole, or something was synced.
-    pub(crate) fn raise_high_prepared(&mut self, is_persistent: bool, after: &mut Aftermath<'_>) {
+    pub(crate) fn raise_high_prepared(&mut self, is_persistent: bool, deferred: &mut DeferredEffects<'_>) {
         let synced = match (is_persistent, self.following.has_new_log) {
             (false, _) => Seqno(u64::MAX),
             (true, false) => self.persisted_seqno,
@@ -105,7 +105,7 @@ impl VBucket {
         }
         self.following.high_prepared = reached;
         if let Some((_, waiter)) = self.following.waiter.take_if(|waiting| waiting.0 < reached) {
-            after.wake(waiter);
+            deferred.wake(waiter);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
         item::{ItemMeta, NewItem},
         item_kind::mark_expired,
     },
-    shard::{Env, aftermath::Aftermath},
+    shard::{Env, deferred::DeferredEffects},
     vbucket::{
         VBucket,
         system_events::{Happening, SystemEvent, owed_after},
@@ -24,11 +24,11 @@ impl VBucket {
         env: &Env<'_>,
         events: &[SystemEvent],
         target: Option<ManifestUid>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         self.events.owed.extend(events.iter().cloned());
         self.events.target = target.unwrap_or(self.events.target);
-        self.record_owed(env, after);
+        self.record_owed(env, deferred);
     }
 
     /// Whether a collection may not be written to, because its beginning is not recorded and cannot be now.
@@ -37,19 +37,19 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         collection: CollectionId,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> bool {
         if !self.events.hold_back(collection) {
             return false;
         }
-        self.record_owed(env, after);
+        self.record_owed(env, deferred);
         self.events.hold_back(collection)
     }
 
     /// Records what is owed, as far as that is possible now.
-    pub(crate) fn record_owed(&mut self, env: &Env<'_>, after: &mut Aftermath<'_>) {
+    pub(crate) fn record_owed(&mut self, env: &Env<'_>, deferred: &mut DeferredEffects<'_>) {
         while let Some(event) = self.events.owed.pop_front() {
-            if self.record_one(env, &event, after).is_err() {
+            if self.record_one(env, &event, deferred).is_err() {
                 self.events.owed.push_front(event);
                 return;
             }
@@ -64,7 +64,7 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         event: &SystemEvent,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<(), Refusal> {
         let key = event.what.key();
         let key = HashedKey::new(DocKey::trusted(&key));
@@ -82,9 +82,9 @@ impl VBucket {
         }
         let old = self.table.find(key.hash, key.key.encoded()).map(Current::of);
         let version = Version { cas: None, rev: EVENT_REV, durable: None };
-        self.put(env, key, old.as_ref(), item, version, after)?;
+        self.put(env, key, old.as_ref(), item, version, deferred)?;
         if let Happening::CollectionEnd { collection, .. } = event.what {
-            self.close_prepares_in(env, collection, after);
+            self.close_prepares_in(env, collection, deferred);
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl VBucket {
         env: &Env<'_>,
         found: &[SystemEvent],
         manifest: &Manifest,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         if !env.keeps_tombstones() {
             return;
@@ -107,7 +107,7 @@ impl VBucket {
             return;
         }
         let owed = owed_after(found, self.events.told, manifest);
-        self.record(env, &owed, Some(manifest.uid), after);
+        self.record(env, &owed, Some(manifest.uid), deferred);
     }
 }
 

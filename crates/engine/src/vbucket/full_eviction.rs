@@ -15,7 +15,7 @@ use base::{DocKey, HashedKey, Seqno, Status};
 use crate::{
     api::{notify::Refusal, pressure::Pool},
     memory::item::{ItemId, ItemRef, NewItem},
-    shard::{Env, Shard, aftermath::Aftermath},
+    shard::{Env, Shard, deferred::DeferredEffects},
     vbucket::{
         VBucket,
         cold_set::ColdSet,
@@ -51,7 +51,12 @@ impl VBucket {
     }
 
     /// Takes a clean document out of the table; the disk has it. Whether it went.
-    pub(crate) fn evict_to_disk(&mut self, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) -> bool {
+    pub(crate) fn evict_to_disk(
+        &mut self,
+        env: &Env<'_>,
+        id: ItemId,
+        deferred: &mut DeferredEffects<'_>,
+    ) -> bool {
         if !self.may_evict_keys() {
             return false;
         }
@@ -74,7 +79,7 @@ impl VBucket {
             self.cold_next_expiry = self.cold_next_expiry.min(expiry);
         }
         if let Some(taken) = self.table.remove(key.hash, id) {
-            after.release(taken);
+            deferred.release(taken);
         }
         true
     }

@@ -49,7 +49,7 @@ use crate::{
         item_kind::mark_expired,
     },
     pressure::pools::Overheads,
-    shard::{Dirty, Env, REPORT_BYTES, Shard, aftermath::Aftermath},
+    shard::{Dirty, Env, REPORT_BYTES, Shard, deferred::DeferredEffects},
     vbucket::{
         chains::Chains,
         checkpoint::Checkpoint,
@@ -237,17 +237,22 @@ impl VBucket {
 
     /// Empties the vBucket: a new history begins. Its clock goes on. Only for the holder of the shard's flusher. What is
     /// returned are the documents: to be dropped once the lock is released.
-    pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) -> HashTable {
+    pub(crate) fn reset(
+        &mut self,
+        shard: &Shard,
+        uuid: VbUuid,
+        deferred: &mut DeferredEffects<'_>,
+    ) -> HashTable {
         let documents = self.table.take();
         shard.gate.subtract_dirty(self.take_reported());
         for (item, waiter) in self.pending.clear() {
-            after.release(item);
-            waiter.into_iter().for_each(|waiter| after.wake(waiter));
+            deferred.release(item);
+            waiter.into_iter().for_each(|waiter| deferred.wake(waiter));
         }
         let (queued, readers) = self.checkpoint.clear();
-        queued.into_iter().for_each(|item| after.release(item));
-        readers.into_iter().for_each(|waiter| after.wake(waiter));
-        self.persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+        queued.into_iter().for_each(|item| deferred.release(item));
+        readers.into_iter().for_each(|waiter| deferred.wake(waiter));
+        self.persistence_waiters.drain(..).for_each(|entry| deferred.wake(entry.1));
         self.high_seqno = Seqno(0);
         self.persisted_seqno = Seqno(0);
         (self.marks, self.persisted_marks) = (Marks::default(), Marks::default());
@@ -291,7 +296,7 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         key: HashedKey<'_>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Found, Refusal> {
         if self.pending.is_doubtful(key) {
             return Err(Status::SyncWriteReCommitInProgress.into());
@@ -314,7 +319,7 @@ impl VBucket {
             // What is to survive of it is on disk. The caller that needs that asks for it, once.
             return Ok(Found::Gone(current));
         }
-        if self.bury(env, key, &current, true, None, after).is_err() {
+        if self.bury(env, key, &current, true, None, deferred).is_err() {
             return Ok(Found::Gone(current));
         }
         self.ops.expired += 1;
@@ -354,12 +359,12 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         key: HashedKey<'_>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Found, Refusal> {
         if self.pending.contains(key) {
             return Err(Status::SyncWriteInProgress.into());
         }
-        self.settle(env, key, after)
+        self.settle(env, key, deferred)
     }
 
     /// As [`VBucket::settle_for_write`], for a write that needs nothing of what was there: a document lost to damage on
@@ -369,7 +374,7 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         key: HashedKey<'_>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<(Found, bool), Refusal> {
         if self.pending.contains(key) {
             return Err(Status::SyncWriteInProgress.into());
@@ -389,7 +394,7 @@ impl VBucket {
                 };
             }
         }
-        match self.settle(env, key, after) {
+        match self.settle(env, key, deferred) {
             Err(Refusal::Status(Loss::STATUS)) if is_damaged && self.warming.is_none() => {
                 Ok((Found::Nothing, true))
             }
@@ -457,18 +462,18 @@ impl VBucket {
         old: Option<&Current>,
         mut new: NewItem<'e>,
         version: Version,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Mutated, Refusal> {
-        if self.events.are_behind() && self.is_held_back(env, key.key.collection(), after) {
+        if self.events.are_behind() && self.is_held_back(env, key.key.collection(), deferred) {
             return Err(Status::TemporaryFailure.into());
         }
         if let Some(level) = self.level_to_wait_for(version.durable)? {
-            return self.prepare(env, key, new, (version, level), after);
+            return self.prepare(env, key, new, (version, level), deferred);
         }
-        let cas = self.next_cas(env, version.cas, after)?;
+        let cas = self.next_cas(env, version.cas, deferred)?;
         new.set_cas(cas);
         new.set_rev(version.rev);
-        let seqno = self.publish(env, key, old, new, after)?;
+        let seqno = self.publish(env, key, old, new, deferred)?;
         Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: false })
     }
 
@@ -484,9 +489,9 @@ impl VBucket {
         key: HashedKey<'_>,
         old: Option<&Current>,
         new: NewItem<'e>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Seqno, Refusal> {
-        self.publish_at(env, key, old, new, self.high_seqno.next(), after)
+        self.publish_at(env, key, old, new, self.high_seqno.next(), deferred)
     }
 
     /// As [`VBucket::publish`], at a place in the order that somebody else has given.
@@ -500,7 +505,7 @@ impl VBucket {
         old: Option<&Current>,
         mut new: NewItem<'e>,
         seqno: Seqno,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Seqno, Refusal> {
         let rev = new.as_ref().rev();
         new.set_seqno(seqno);
@@ -550,22 +555,22 @@ impl VBucket {
             old.set_stale(old.is_dirty());
         }
         if let Some(replaced) = replaced {
-            after.release(replaced);
+            deferred.release(replaced);
         }
         self.locks.release(key.hash, key.key.encoded());
         self.disk_answers.forget(key.hash, key.key.encoded());
         if env.is_persistent() {
-            self.report_dirty(env, turned_dirty, bytes, after);
+            self.report_dirty(env, turned_dirty, bytes, deferred);
         }
-        self.wake_readers(after);
+        self.wake_readers(deferred);
         Ok(seqno)
     }
 
     /// There is something new in the checkpoint.
     #[inline]
-    pub(crate) fn wake_readers(&mut self, after: &mut Aftermath<'_>) {
+    pub(crate) fn wake_readers(&mut self, deferred: &mut DeferredEffects<'_>) {
         if self.checkpoint.is_followed() {
-            self.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
+            self.checkpoint.wake_readers().for_each(|waiter| deferred.wake(waiter));
         }
     }
 
@@ -577,7 +582,7 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         given: Option<base::Cas>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<base::Cas, Refusal> {
         let cas = match given {
             Some(cas) if env.shard.gate.takes_over(cas, self.hlc.last(), env.now) => {
@@ -588,7 +593,7 @@ impl VBucket {
             None => self.hlc.tick(env.now, env.shard.gate.ceiling()),
         };
         cas.ok_or_else(|| {
-            after.flush();
+            deferred.flush();
             env.shard.gate.refuse_for_ceiling().into()
         })
     }
@@ -598,10 +603,10 @@ impl VBucket {
         env: &Env<'_>,
         turned_dirty: bool,
         bytes: u64,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         if turned_dirty {
-            after.rouse(env.shard.gate.mark_dirty(self.index_in_shard, env.now));
+            deferred.rouse(env.shard.gate.mark_dirty(self.index_in_shard, env.now));
         }
         self.unreported_bytes += bytes;
         if self.unreported_bytes >= REPORT_BYTES {
@@ -611,7 +616,7 @@ impl VBucket {
             self.reported.add(dirty);
             self.account(env.shard);
             if sum >= crate::pressure::room::FLUSH_BYTES {
-                after.flush();
+                deferred.flush();
             }
         }
     }
@@ -638,15 +643,15 @@ impl VBucket {
         old: &Current,
         expired: bool,
         durable: Option<DurabilityLevel>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Mutated, Refusal> {
         let rev = old.meta.rev + 1;
         if !env.keeps_tombstones() {
-            let cas = self.next_cas(env, None, after)?;
+            let cas = self.next_cas(env, None, deferred)?;
             self.high_seqno = self.high_seqno.next();
             self.max_deleted_rev = self.max_deleted_rev.max(rev);
             self.counts.advance(key.key, self.high_seqno);
-            self.evict(env, key, old.id, after);
+            self.evict(env, key, old.id, deferred);
             return Ok(Mutated { cas, seqno: self.high_seqno, vb_uuid: self.failover.uuid(), wait: false });
         }
         let kept = self.system_xattrs(key, old)?;
@@ -660,7 +665,7 @@ impl VBucket {
         let mut tombstone =
             NewItem::new(&env.shard.arena, &meta, key.key.encoded(), &kept).ok_or(Status::NoMemory)?;
         mark_expired(&mut tombstone, expired);
-        self.put(env, key, Some(old), tombstone, Version { cas: None, rev, durable }, after)
+        self.put(env, key, Some(old), tombstone, Version { cas: None, rev, durable }, deferred)
     }
 
     /// The section of extended attributes that survives a document. (Values with attributes are never compressed.)
@@ -680,7 +685,13 @@ impl VBucket {
     }
 
     /// Takes a version out of the table, leaving nothing in its place: no mutation, nothing for the disk.
-    pub(crate) fn evict(&mut self, env: &Env<'_>, key: HashedKey<'_>, id: ItemId, after: &mut Aftermath<'_>) {
+    pub(crate) fn evict(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        id: ItemId,
+        deferred: &mut DeferredEffects<'_>,
+    ) {
         let Some(taken) = self.table.remove(key.hash, id) else { return };
         let item = env.shard.item(&taken);
         self.counts.exchange(key.key, Some(Weight::of(item)), None);
@@ -688,7 +699,7 @@ impl VBucket {
         item.set_stale(item.is_dirty());
         self.lookups.departed(key.hash);
         self.locks.release(key.hash, key.key.encoded());
-        after.release(taken);
+        deferred.release(taken);
     }
 
     /// Moves an item out of a sparse slab if nobody holds it but the table and the checkpoint.
@@ -710,7 +721,7 @@ impl VBucket {
         key: HashedKey<'_>,
         old: Option<ItemId>,
         new: NewItem<'e>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<(), Status> {
         let weight = Weight::of(new.as_ref());
         let (seqno, expiry, deleted) =
@@ -734,7 +745,7 @@ impl VBucket {
             self.next_expiry = self.next_expiry.min(expiry);
         }
         if let Some(replaced) = replaced {
-            after.release(replaced);
+            deferred.release(replaced);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::{
         item::{ItemMeta, ItemPtr, NewItem},
         item_kind::{kind_of, set_kind},
     },
-    shard::{Env, aftermath::Aftermath},
+    shard::{Env, deferred::DeferredEffects},
     vbucket::{
         VBucket,
         prepares::{ABORT_ITEMS, Outcome, Prepare, TIMEOUT_MILLIS},
@@ -44,7 +44,7 @@ impl VBucket {
         key: HashedKey<'_>,
         mut new: NewItem<'e>,
         (version, level): (Version, DurabilityLevel),
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Mutated, Refusal> {
         if self.draining_since.is_some() {
             return Err(Status::NotMyVbucket.into());
@@ -52,14 +52,14 @@ impl VBucket {
         if !self.pending.open.has_room_for(key) {
             return Err(Status::SyncWriteInProgress.into());
         }
-        let cas = self.next_cas(env, version.cas, after)?;
+        let cas = self.next_cas(env, version.cas, deferred)?;
         let is_deletion = new.as_ref().is_deleted();
         let kind = if is_deletion { RecordKind::PreparedDeletion } else { RecordKind::Prepare };
         set_kind(&mut new, kind(level));
         new.set_cas(cas);
         new.set_rev(version.rev);
         let seqno = self.high_seqno.next();
-        self.prepare_at(env, key, new, seqno, after)?;
+        self.prepare_at(env, key, new, seqno, deferred)?;
         let deadline = env.now.mono_millis.saturating_add(TIMEOUT_MILLIS);
         env.shard.gate.note_deadline(deadline);
         if let Some(prepare) = self.pending.open.get_mut(key.hash, key.key.encoded()) {
@@ -67,7 +67,7 @@ impl VBucket {
         }
         self.locks.release(key.hash, key.key.encoded());
         if level.needs_disk() {
-            after.flush_durable();
+            deferred.flush_durable();
         }
         Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: true })
     }
@@ -82,13 +82,13 @@ impl VBucket {
         key: HashedKey<'_>,
         new: NewItem<'e>,
         seqno: Seqno,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<(), Status> {
         if !self.pending.open.has_room_for(key) {
             return Err(Status::SyncWriteInProgress);
         }
         let level = kind_of(new.as_ref()).prepare_level().unwrap_or(DurabilityLevel::None);
-        let item = self.queue_apart(env, new, seqno, after);
+        let item = self.queue_apart(env, new, seqno, deferred);
         self.marks.prepared = seqno;
         let prepare = Prepare::new(item, seqno, level);
         self.pending.insert(key, prepare);
@@ -101,7 +101,7 @@ impl VBucket {
         env: &Env<'e>,
         mut new: NewItem<'e>,
         seqno: Seqno,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> ItemPtr {
         new.set_seqno(seqno);
         new.set_dirty(env.is_persistent());
@@ -114,9 +114,9 @@ impl VBucket {
         }
         self.high_seqno = seqno;
         if env.is_persistent() {
-            self.report_dirty(env, turned_dirty, item.bytes() as u64, after);
+            self.report_dirty(env, turned_dirty, item.bytes() as u64, deferred);
         }
-        self.wake_readers(after);
+        self.wake_readers(deferred);
         held
     }
 
@@ -144,19 +144,19 @@ impl VBucket {
         env: &Env<'e>,
         prepared: Seqno,
         new: NewItem<'e>,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<bool, Refusal> {
         let Some(prepare) = self.pending.at(prepared) else { return Ok(false) };
         let replaces_lost = prepare.replaces_lost;
         let key: Box<[u8]> = new.as_ref().key().into();
         let key = HashedKey::new(DocKey::trusted(&key));
         let (old, is_lost) = if replaces_lost { (None, true) } else { self.replaced_by_decree(key)? };
-        let seqno = self.publish(env, key, old.as_ref(), new, after)?;
+        let seqno = self.publish(env, key, old.as_ref(), new, deferred)?;
         if is_lost {
             self.give_up_lost(key);
         }
         self.checkpoint.note_commit(prepared);
-        self.complete(prepared, Outcome::Committed(seqno), env.now, after);
+        self.complete(prepared, Outcome::Committed(seqno), env.now, deferred);
         Ok(true)
     }
 
@@ -179,14 +179,19 @@ impl VBucket {
     }
 
     /// Aborts a prepare that is in progress. False when there is no memory for saying so.
-    pub(crate) fn abort(&mut self, env: &Env<'_>, prepared: Seqno, after: &mut Aftermath<'_>) -> bool {
+    pub(crate) fn abort(
+        &mut self,
+        env: &Env<'_>,
+        prepared: Seqno,
+        deferred: &mut DeferredEffects<'_>,
+    ) -> bool {
         let Some(prepare) = self.pending.at(prepared) else { return true };
         let item = env.shard.item(&prepare.item);
         let meta = ItemMeta { vb: self.id, cas: item.cas(), rev: item.rev(), ..ItemMeta::default() };
         let value = prepared.get().to_le_bytes();
         let Some(mut new) = NewItem::new(&env.shard.arena, &meta, item.key(), &value) else { return false };
         set_kind(&mut new, RecordKind::Abort);
-        self.abort_at(env, prepared, new, self.high_seqno.next(), after);
+        self.abort_at(env, prepared, new, self.high_seqno.next(), deferred);
         true
     }
 
@@ -197,16 +202,16 @@ impl VBucket {
         prepared: Seqno,
         new: NewItem<'e>,
         seqno: Seqno,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         if let Some(prepare) = self.pending.at(prepared) {
             let item = env.shard.item(&prepare.item);
             // What is not written yet need not be any more.
             item.set_stale(item.is_dirty());
         }
-        let held = self.queue_apart(env, new, seqno, after);
-        after.release(held);
-        self.complete(prepared, Outcome::Aborted, env.now, after);
+        let held = self.queue_apart(env, new, seqno, deferred);
+        deferred.release(held);
+        self.complete(prepared, Outcome::Aborted, env.now, deferred);
     }
 
     /// What a version of a key that has come from the active says of its open prepare. In a snapshot from disk it need not be
@@ -225,16 +230,21 @@ impl VBucket {
         key: HashedKey<'_>,
         outcome: Outcome,
         now: Now,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         let open = self.pending.open.get(key.hash, key.key.encoded()).map(|prepare| prepare.seqno);
-        open.into_iter().for_each(|seqno| self.complete(seqno, outcome, now, after));
+        open.into_iter().for_each(|seqno| self.complete(seqno, outcome, now, deferred));
     }
 
     /// Of prepares up to here whatever was committed is known: the rest was aborted.
-    pub(crate) fn close_prepares_up_to(&mut self, completed: Seqno, now: Now, after: &mut Aftermath<'_>) {
+    pub(crate) fn close_prepares_up_to(
+        &mut self,
+        completed: Seqno,
+        now: Now,
+        deferred: &mut DeferredEffects<'_>,
+    ) {
         let open: Vec<Seqno> = self.pending.order.range(..=completed).map(|entry| *entry.0).collect();
-        open.into_iter().for_each(|seqno| self.complete(seqno, Outcome::Aborted, now, after));
+        open.into_iter().for_each(|seqno| self.complete(seqno, Outcome::Aborted, now, deferred));
         self.marks.prepared = self.marks.prepared.max(completed);
         self.marks.completed = self.marks.completed.max(completed);
     }
@@ -245,13 +255,13 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         collection: CollectionId,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         let is_in = |seqno: &Seqno| {
             self.pending.key_of(env, *seqno).is_some_and(|key| key.collection() == collection)
         };
         let open: Vec<Seqno> = self.pending.order.keys().copied().filter(is_in).collect();
-        open.into_iter().for_each(|seqno| self.complete(seqno, Outcome::Aborted, env.now, after));
+        open.into_iter().for_each(|seqno| self.complete(seqno, Outcome::Aborted, env.now, deferred));
     }
 
     pub(crate) fn complete(
@@ -259,11 +269,11 @@ impl VBucket {
         prepared: Seqno,
         outcome: Outcome,
         now: Now,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) {
         if let Some(prepare) = self.pending.close(prepared, outcome, now) {
-            after.release(prepare.item);
-            prepare.waiter.into_iter().for_each(|waiter| after.wake(waiter));
+            deferred.release(prepare.item);
+            prepare.waiter.into_iter().for_each(|waiter| deferred.wake(waiter));
         }
         match self.pending.first() {
             None => self.marks.completed = self.marks.prepared,
@@ -280,14 +290,14 @@ impl VBucket {
         &mut self,
         env: &Env<'_>,
         is_over: &dyn Fn(u64) -> bool,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> (usize, Option<u64>) {
         if self.role != VbRole::Active {
             return (0, None);
         }
         let over = self.pending.open.values().filter(|p| p.is_own && is_over(p.deadline)).map(|p| p.seqno);
         let over: Vec<Seqno> = over.take(ABORT_ITEMS).collect();
-        let aborted = over.into_iter().filter(|&seqno| self.abort(env, seqno, after)).count();
+        let aborted = over.into_iter().filter(|&seqno| self.abort(env, seqno, deferred)).count();
         let own = self.pending.open.values().filter(|prepare| prepare.is_own);
         (aborted, own.map(|prepare| prepare.deadline).min())
     }

@@ -25,12 +25,12 @@ impl Bucket {
         let door = self.door(vb, key, now)?;
         let durable = self.durability(store.durability)?;
         self.admit(&door.env, item_bytes(key.key, store.value.len()))?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
         if v.is_unseen(&door.env, key) {
             return Err(Status::NotStored.into());
         }
-        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
         let Found::Live(current) = found else { return Err(Status::NotStored.into()) };
         v.check_cas(&door.env, key, &current, store.cas)?;
 
@@ -56,7 +56,7 @@ impl Bucket {
         let new = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), &value)
             .ok_or_else(|| self.out_of_memory())?;
         let version = Version { cas: None, rev: v.next_rev(&found), durable };
-        let mutated = v.put(&door.env, key, Some(&current), new, version, &mut after)?;
+        let mutated = v.put(&door.env, key, Some(&current), new, version, &mut deferred)?;
         v.ops.updates += 1;
         Ok(mutated)
     }

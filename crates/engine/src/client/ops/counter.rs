@@ -29,12 +29,12 @@ impl Bucket {
         let door = self.door(vb, key, now)?;
         let durable = self.durability(counter.durability)?;
         self.admit(&door.env, item_bytes(key.key, DIGITS_MAX))?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
         if counter.initial.is_none() && v.is_unseen(&door.env, key) {
             return Err(Status::KeyNotFound.into());
         }
-        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
         let mut meta = ItemMeta { vb, ..ItemMeta::default() };
         let (number, mut value) = match &found {
             Found::Live(current) => {
@@ -67,7 +67,7 @@ impl Bucket {
         let new = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), &value)
             .ok_or_else(|| self.out_of_memory())?;
         let version = Version { cas: None, rev: v.next_rev(&found), durable };
-        let mutated = v.put(&door.env, key, found.any(), new, version, &mut after)?;
+        let mutated = v.put(&door.env, key, found.any(), new, version, &mut deferred)?;
         if found.live().is_some() {
             v.ops.updates += 1;
         } else {

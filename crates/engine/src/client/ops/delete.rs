@@ -23,12 +23,12 @@ impl Bucket {
         let door = self.door(vb, key, now)?;
         let durable = self.durability(delete.durability)?;
         door.env.shard.gate.admits_deletes()?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
         let Found::Live(current) = found else { return Err(Status::KeyNotFound.into()) };
         v.check_cas(&door.env, key, &current, delete.cas)?;
-        let mutated = v.bury(&door.env, key, &current, false, durable, &mut after)?;
+        let mutated = v.bury(&door.env, key, &current, false, durable, &mut deferred)?;
         v.ops.deletes += 1;
         Ok(mutated)
     }

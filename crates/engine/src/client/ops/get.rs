@@ -25,7 +25,7 @@ impl Bucket {
         read: impl FnOnce(&DocView<'_>) -> R,
     ) -> Result<R, Refusal> {
         let door = self.door(vb, key, now)?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut guard = door.enter()?;
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document: one probe, no copy.
@@ -41,7 +41,7 @@ impl Bucket {
             let cas = if v.locks.is_empty() { item.cas() } else { shown_cas(v, key, item, now) };
             return Ok(read(&DocView::of(item, cas, &door.env.shard.arena)));
         }
-        v.settle(&door.env, key, &mut after)?;
+        v.settle(&door.env, key, &mut deferred)?;
         v.read_shown(&door.env, key, read)
     }
 

@@ -22,9 +22,9 @@ impl Bucket {
         read: impl FnOnce(&DocView<'_>) -> R,
     ) -> Result<R, Refusal> {
         let door = self.door(vb, key, now)?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let Found::Live(current) = v.settle_for_write(&door.env, key, &mut after)? else {
+        let Found::Live(current) = v.settle_for_write(&door.env, key, &mut deferred)? else {
             v.ops.get_misses += 1;
             return Err(Status::KeyNotFound.into());
         };
@@ -35,7 +35,7 @@ impl Bucket {
         if !current.resident {
             return Err(v.missing(key));
         }
-        let cas = v.next_cas(&door.env, None, &mut after)?;
+        let cas = v.next_cas(&door.env, None, &mut deferred)?;
         v.locks.acquire(key, cas, secs, now).map_err(|_| Status::TemporaryFailure)?;
         v.ops.get_hits += 1;
         let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
@@ -48,9 +48,9 @@ impl Bucket {
     /// `KeyNotFound`, `NotLocked`, `Locked` when the CAS is not the lock's.
     pub fn unlock(&self, vb: VbId, key: HashedKey<'_>, cas: Cas, now: Now) -> Result<(), Refusal> {
         let door = self.door(vb, key, now)?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let Found::Live(_) = v.settle_for_write(&door.env, key, &mut after)? else {
+        let Found::Live(_) = v.settle_for_write(&door.env, key, &mut deferred)? else {
             return Err(Status::KeyNotFound.into());
         };
         match v.locks.holder(key.hash, key.key.encoded(), now) {

@@ -21,7 +21,7 @@ use crate::{
         item::{ItemMeta, ItemRef, NewItem, item_bytes},
         item_kind::mark_expired,
     },
-    shard::{Env, aftermath::Aftermath},
+    shard::{Env, deferred::DeferredEffects},
     vbucket::{
         VBucket,
         disk_answers::{DiskAnswer, Loss},
@@ -40,9 +40,9 @@ impl Bucket {
     /// `KeyNotFound` when there is neither.
     pub fn meta(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<DocMeta, Refusal> {
         let door = self.door(vb, key, now)?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let found = v.settle(&door.env, key, &mut after)?;
+        let found = v.settle(&door.env, key, &mut deferred)?;
         if let Some(item) = v.shown(&door.env, key) {
             let is_locked = v.locks.holder(key.hash, key.key.encoded(), now).is_some();
             let cas = if is_locked { Cas::LOCKED } else { item.cas() };
@@ -79,10 +79,10 @@ impl Bucket {
         };
         let new = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), with_meta.value)
             .ok_or_else(|| self.out_of_memory())?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let found = self.admit_with_meta(&door, &mut v, key, with_meta, false, &mut after)?;
-        let mutated = v.put(&door.env, key, found.any(), new, version(with_meta), &mut after)?;
+        let found = self.admit_with_meta(&door, &mut v, key, with_meta, false, &mut deferred)?;
+        let mutated = v.put(&door.env, key, found.any(), new, version(with_meta), &mut deferred)?;
         if found.live().is_some() {
             v.ops.updates += 1;
         } else {
@@ -115,9 +115,9 @@ impl Bucket {
             deleted: true,
             ..ItemMeta::default()
         };
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let found = self.admit_with_meta(&door, &mut v, key, with_meta, true, &mut after)?;
+        let found = self.admit_with_meta(&door, &mut v, key, with_meta, true, &mut deferred)?;
         // A deletion of what is there frees memory, unless it brings more than that; of what is not there it takes some.
         let there = v.table.find(key.hash, key.key.encoded()).map_or(0, |item| item.value_len());
         let grows = with_meta.value.len() > there;
@@ -141,7 +141,7 @@ impl Bucket {
         let mut tombstone = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), value)
             .ok_or_else(|| self.out_of_memory())?;
         mark_expired(&mut tombstone, with_meta.is_expiration);
-        let mutated = v.put(&door.env, key, found.any(), tombstone, version(with_meta), &mut after)?;
+        let mutated = v.put(&door.env, key, found.any(), tombstone, version(with_meta), &mut deferred)?;
         if found.live().is_some() {
             v.ops.deletes += 1;
         }
@@ -149,7 +149,7 @@ impl Bucket {
             && let Some(item) = v.table.find(key.hash, key.key.encoded())
         {
             let id = item.id();
-            v.evict(&door.env, key, id, &mut after);
+            v.evict(&door.env, key, id, &mut deferred);
         }
         Ok(mutated)
     }
@@ -178,9 +178,9 @@ impl Bucket {
         key: HashedKey<'_>,
         with_meta: &WithMeta<'_>,
         is_deletion: bool,
-        after: &mut Aftermath<'_>,
+        deferred: &mut DeferredEffects<'_>,
     ) -> Result<Found, Refusal> {
-        let found = v.settle_for_write(&door.env, key, after)?;
+        let found = v.settle_for_write(&door.env, key, deferred)?;
         // What loses has lost, locked or not: the sender need not try again.
         if !with_meta.skip_conflict_resolution
             && let Some(local) = known_version(v, &door.env, key, &found)?

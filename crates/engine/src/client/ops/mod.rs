@@ -21,7 +21,7 @@ use parking_lot::MutexGuard;
 use crate::{
     api::request::Expiry,
     bucket::Bucket,
-    shard::{Env, aftermath::Aftermath},
+    shard::{Env, deferred::DeferredEffects},
     vbucket::{VBucket, collections::capped, durability, slot::Slot},
 };
 
@@ -39,8 +39,8 @@ pub(crate) struct Door<'a> {
 impl<'a> Door<'a> {
     /// For what must happen after the lock is released: declare it before [`Door::enter`].
     #[inline]
-    pub(crate) fn aftermath(&self) -> Aftermath<'a> {
-        self.bucket.aftermath(self.env.shard)
+    pub(crate) fn deferred(&self) -> DeferredEffects<'a> {
+        self.bucket.deferred(self.env.shard)
     }
 
     /// Takes the lock.

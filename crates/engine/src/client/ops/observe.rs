@@ -17,14 +17,14 @@ impl Bucket {
     /// `NotMyVbucket`, `UnknownCollection`; absence is a state, not an error.
     pub fn observe(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<Observed, Refusal> {
         let door = self.door(vb, key, now)?;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let (mut v, role) = match door.enter_as(VbRole::Replica) {
             Ok(v) => (v, VbRole::Replica),
             Err(_) => (door.enter()?, VbRole::Active),
         };
         match role {
             VbRole::Replica => v.settle_replica(&door.env, key)?,
-            _ => v.settle(&door.env, key, &mut after)?,
+            _ => v.settle(&door.env, key, &mut deferred)?,
         };
         if let Some(item) = v.shown(&door.env, key) {
             let synced = door.env.is_persistent() && !item.is_dirty();

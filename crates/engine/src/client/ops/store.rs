@@ -49,16 +49,16 @@ impl Bucket {
         let mut new =
             NewItem::new(arena, &meta, key.key.encoded(), store.value).ok_or_else(|| self.out_of_memory())?;
 
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
         if store.mode == StoreMode::Replace && v.is_unseen(&door.env, key) {
             return Err(Status::KeyNotFound.into());
         }
         let is_replacement = store.mode == StoreMode::Set && store.cas == base::Cas::NONE;
         let (found, is_lost) = if is_replacement {
-            v.settle_for_replacement(&door.env, key, &mut after)?
+            v.settle_for_replacement(&door.env, key, &mut deferred)?
         } else {
-            (v.settle_for_write(&door.env, key, &mut after)?, false)
+            (v.settle_for_write(&door.env, key, &mut deferred)?, false)
         };
         match (store.mode, &found) {
             (StoreMode::Add, Found::Live(_)) => return Err(Status::KeyExists.into()),
@@ -89,7 +89,7 @@ impl Bucket {
             }
         }
         let version = Version { cas: None, rev: v.next_rev(&found), durable };
-        let mutated = v.put(&door.env, key, found.any(), new, version, &mut after)?;
+        let mutated = v.put(&door.env, key, found.any(), new, version, &mut deferred)?;
         if is_lost && mutated.wait {
             v.pending.replaces_lost(key);
         } else if is_lost {

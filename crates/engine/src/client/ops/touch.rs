@@ -34,9 +34,9 @@ impl Bucket {
         }
         let expiry = door.expiry(expiry_wire);
         let arena = &door.env.shard.arena;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
         let Found::Live(current) = found else {
             v.ops.get_misses += 1;
             return Err(Status::KeyNotFound.into());
@@ -68,7 +68,7 @@ impl Bucket {
             let new = NewItem::new(arena, &meta, key.key.encoded(), item.value())
                 .ok_or_else(|| self.out_of_memory())?;
             let version = Version { cas: None, rev: v.next_rev(&found), durable: None };
-            let mutated = v.put(&door.env, key, Some(&current), new, version, &mut after)?;
+            let mutated = v.put(&door.env, key, Some(&current), new, version, &mut deferred)?;
             v.ops.updates += 1;
             mutated
         };

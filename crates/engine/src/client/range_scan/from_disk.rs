@@ -28,11 +28,11 @@ impl Bucket {
         let (slot, shard) = self.slot(scan.vb)?;
         let Some(store) = &shard.store else { return Err(Status::NotSupported) };
         if reading.backfill.is_none() {
-            let mut after = self.aftermath(shard);
+            let mut deferred = self.deferred(shard);
             let v = slot.vb.lock();
             if v.persisted_seqno < reading.until {
                 shard.gate.admits_deletes()?;
-                after.flush();
+                deferred.flush();
                 return Ok(None);
             }
             drop(v);

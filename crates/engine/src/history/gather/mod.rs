@@ -132,7 +132,7 @@ impl Gather {
             .with(&**home, |at| {
                 let start = at.v.high_seqno;
                 let passed = at.v.checkpoint.place(at.id, at.shard, start, true);
-                at.after.release_all(passed);
+                at.deferred.release_all(passed);
                 start
             })
             .map_err(|_| Status::TemporaryFailure)?;
@@ -212,7 +212,7 @@ impl Gather {
             };
             let (last, passed) =
                 at.v.checkpoint.read(at.id, at.shard, end, (CHUNK, u64::MAX), &mut visit).unwrap_or_default();
-            at.after.release_all(passed);
+            at.deferred.release_all(passed);
             last
         })?;
         Ok(if read.is_none_or(|last| last >= end) { GatherStep::Done } else { GatherStep::More })

@@ -100,7 +100,7 @@ impl Bucket {
         let is_too_large =
             |value: &[u8], datatype| self.is_too_large(value, datatype, lookup, work_bytes_max);
         let now = door.env.now;
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let role = if lookup.from_replica { VbRole::Replica } else { VbRole::Active };
         let mut guard = door.enter_as(role)?;
         let v = &mut *guard;
@@ -120,7 +120,7 @@ impl Bucket {
         }
         let found = match lookup.from_replica {
             true => v.settle_replica(&door.env, key)?,
-            false => v.settle(&door.env, key, &mut after)?,
+            false => v.settle(&door.env, key, &mut deferred)?,
         };
         if let Some(item) = v.shown(&door.env, key) {
             if !item.is_resident() {

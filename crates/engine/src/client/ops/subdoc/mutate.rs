@@ -181,13 +181,13 @@ fn base_of(
     key: HashedKey<'_>,
     mutation: &SubdocMutation<'_>,
 ) -> Result<Option<Base>, Refusal> {
-    let mut after = door.aftermath();
+    let mut deferred = door.deferred();
     let mut v = door.enter()?;
     let needs_document = mutation.precondition == Precondition::Exists && !mutation.access_deleted;
     if needs_document && v.is_unseen(&door.env, key) {
         return Err(Status::KeyNotFound.into());
     }
-    let found = v.settle_for_write(&door.env, key, &mut after)?;
+    let found = v.settle_for_write(&door.env, key, &mut deferred)?;
     let facts_in_memory = |v: &VBucket| {
         let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
         let value = hold(item, item.cas(), &door.env.shard.arena);
@@ -246,27 +246,27 @@ impl Publication<'_> {
             NewItem::concat(&door.env.shard.arena, &meta, key.key.encoded(), &draft.xattrs, &draft.body);
         let mut new = new.ok_or_else(|| bucket.out_of_memory())?;
 
-        let mut after = door.aftermath();
+        let mut deferred = door.deferred();
         let mut v = door.enter()?;
-        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
         if !self.is_still_newest(&mut v, &door.env, &found)? {
             return Ok(None);
         }
         if let Found::Live(current) = &found {
             v.check_cas(&door.env, key, current, mutation.cas)?;
             if meta.deleted && !door.env.keeps_tombstones() {
-                let mutated = v.bury(&door.env, key, current, false, self.durable, &mut after)?;
+                let mutated = v.bury(&door.env, key, current, false, self.durable, &mut deferred)?;
                 v.ops.deletes += 1;
                 return Ok(Some(mutated));
             }
         }
         let mut version = Version { cas: None, rev: v.next_rev(&found), durable: self.durable };
         if !draft.blanks.is_empty() {
-            let cas = v.next_cas(&door.env, None, &mut after)?;
+            let cas = v.next_cas(&door.env, None, &mut deferred)?;
             draft.blanks.fill(new.value_mut(), cas, v.high_seqno.next());
             version.cas = Some(cas);
         }
-        let mutated = v.put(&door.env, key, found.any(), new, version, &mut after)?;
+        let mutated = v.put(&door.env, key, found.any(), new, version, &mut deferred)?;
         match (found.live().is_some(), meta.deleted) {
             (true, true) => v.ops.deletes += 1,
             (true, false) => v.ops.updates += 1,

@@ -1,4 +1,4 @@
-//! What is left to do once a vBucket's lock is gone: give memory back, call the flusher, wake waiters.
+//! Effects of an operation that are put off until the vBucket's lock is released: memory is given back, the flusher called, waiters woken.
 //!
 //! Declared before the lock is taken, so that it is dropped, and acts, after the lock was released.
 
@@ -12,7 +12,7 @@ use crate::{
 const INLINE: usize = 2;
 
 /// See the module header.
-pub(crate) struct Aftermath<'a> {
+pub(crate) struct DeferredEffects<'a> {
     shard: &'a Shard,
     notifier: &'a dyn Notifier,
     inline: [Option<ItemPtr>; INLINE],
@@ -21,7 +21,7 @@ pub(crate) struct Aftermath<'a> {
     flush: bool,
 }
 
-impl<'a> Aftermath<'a> {
+impl<'a> DeferredEffects<'a> {
     #[inline]
     pub(crate) fn new(shard: &'a Shard, notifier: &'a dyn Notifier) -> Self {
         Self { shard, notifier, inline: [None, None], more: Vec::new(), waiters: Vec::new(), flush: false }
@@ -67,7 +67,7 @@ impl<'a> Aftermath<'a> {
     }
 }
 
-impl Drop for Aftermath<'_> {
+impl Drop for DeferredEffects<'_> {
     #[inline]
     fn drop(&mut self) {
         for item in self.inline.iter_mut().filter_map(Option::take).chain(self.more.drain(..)) {
