@@ -50,7 +50,7 @@ pub(crate) struct NodeBells {
     /// Mutations are to be paced.
     pub(crate) pacing: Arc<Bell>,
     /// Metadata were applied, or a copy of a vBucket has changed.
-    pub(crate) steward: Arc<Bell>,
+    pub(crate) reconciler: Arc<Bell>,
     /// Copies have changed that services may want to hear of.
     pub(crate) services: Arc<Bell>,
 }

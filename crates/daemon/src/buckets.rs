@@ -408,7 +408,7 @@ impl OpenBuckets {
         };
         let cluster_config = former.as_ref().and_then(|former| former.cluster_config.clone()).or_else(made);
         self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
-        self.bells.steward.ring();
+        self.bells.reconciler.ring();
     }
 
     /// Ends a bucket. Its own threads may be at the disk, which may take any time; connections and housekeeping let go of it one

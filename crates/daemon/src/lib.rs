@@ -47,6 +47,7 @@ mod pressure_log;
 mod probing;
 mod proposals;
 mod questions;
+mod reconciler;
 mod repeated;
 mod roll_call;
 mod services;
@@ -54,7 +55,6 @@ mod shards;
 mod standing;
 mod start;
 mod statistics;
-mod steward;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -142,7 +142,7 @@ pub struct Node {
     /// In the order in which they are stopped.
     attendants: Vec<Attendant>,
     pacing: Attendant,
-    steward: Attendant,
+    reconciler: Attendant,
     services: Services,
     links: Arc<Links>,
     agreement: Arc<Agreement>,
@@ -199,7 +199,7 @@ impl Node {
         // While the others can still be reached.
         self.agreement.hand_over();
         self.shutdown.send_replace(true);
-        self.steward.stop();
+        self.reconciler.stop();
         self.links.stop();
         self.services.stopping();
         self.control_plane.shutdown_timeout(DRAIN_GRACE);

@@ -21,7 +21,7 @@ use tokio::{
     time,
 };
 
-use super::{agreement::Confirmed, control::Control, steward::reporting::Reply};
+use super::{agreement::Confirmed, control::Control, reconciler::reporting::Reply};
 
 /// How long a report waits for a majority to confirm that this node leads: no longer than the reporting node waits.
 const CONFIRMING: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::{ServeError, attendant::Attendant, bell::Bell, questions::Questions};
 
-/// Between two looks at copies for services that want to hear of them. The steward rings when it has done something.
+/// Between two looks at copies for services that want to hear of them. The reconciler rings when it has done something.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Every service that this node runs.

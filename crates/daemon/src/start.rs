@@ -41,8 +41,8 @@ use super::{
     pacing,
     peers::Peers,
     questions::Questions,
+    reconciler,
     services::{Doors, Services},
-    steward,
 };
 
 /// See [`Node::start`]. The node runs these services.
@@ -69,7 +69,7 @@ pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
     let control = agreed.control(options, seed, &plane, &buckets, &control_plane)?;
     let shutdown = watch::Sender::new(false);
     let background = Background { runtime: &control_plane, shutdown: &shutdown };
-    let (links, steward) = background.look_after_copies(seed, &plane, &control, &buckets)?;
+    let (links, reconciler) = background.look_after_copies(seed, &plane, &control, &buckets)?;
     let services = (services, options.functions.clone());
     let services =
         background.serve(listeners, (&plane.workers, &plane.shared), (&control, &buckets), services)?;
@@ -81,7 +81,7 @@ pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
         buckets,
         attendants,
         pacing,
-        steward,
+        reconciler,
         services,
         links,
         agreement,
@@ -279,20 +279,20 @@ impl Background<'_> {
     ) -> Result<(Arc<Links>, Attendant), ServeError> {
         let shared = &plane.shared;
         let links = Links::start(Arc::clone(shared), &plane.workers, self.runtime.handle().clone(), {
-            let bell = Arc::clone(&buckets.bells().steward);
+            let bell = Arc::clone(&buckets.bells().reconciler);
             move || bell.ring()
         });
         let orchestration = Orchestration::new(control);
         let (reports, newest) = watch::channel(None);
-        let reporting = steward::reporting::Parts {
+        let reporting = reconciler::reporting::Parts {
             control: Arc::clone(control),
             orchestration: Arc::clone(&orchestration),
             shared: Arc::clone(shared),
             reports: newest,
         };
-        self.runtime.spawn(steward::reporting::run(reporting, self.shutdown.subscribe()));
+        self.runtime.spawn(reconciler::reporting::run(reporting, self.shutdown.subscribe()));
         self.runtime.spawn(orchestration.run(self.shutdown.subscribe()));
-        let steward = steward::start(steward::Parts {
+        let reconciler = reconciler::start(reconciler::Parts {
             control: Arc::clone(control),
             buckets: Arc::clone(buckets),
             links: Arc::clone(&links),
@@ -300,7 +300,7 @@ impl Background<'_> {
             reports,
             start: node::Start { boot: seed, at: shared.now().wall_nanos },
         })?;
-        Ok((links, steward))
+        Ok((links, reconciler))
     }
 
     /// Lets clients in: to documents, to REST, to the services.

@@ -6,7 +6,7 @@
 //! not repeated. What is left to others comes out as values: the streams this node wants from its peers
 //! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
 //! may serve at all ([`cluster::Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
-//! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Steward`] has the agent and the lease do what
+//! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Reconciler`] has the agent and the lease do what
 //! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers. [`Proposals`] are what the
 //! node wants its cluster to agree on, and [`AtAnyPrice`] is how a failover goes on where the cluster cannot agree any more ([`Reforming`]). A
 //! [`Verdict`] is what nodes say to one that is none of theirs. A [`LogWriter`] says what of the metadata's log is written when.
@@ -32,9 +32,9 @@ mod leadership;
 mod log_writer;
 mod participant;
 mod proposals;
+mod reconciler;
 mod reforming;
 mod reporter;
-mod steward;
 mod verdict;
 
 pub use agent::{Agent, Buckets, Step, Wish};
@@ -46,9 +46,9 @@ pub use leadership::{Leadership, Taken};
 pub use log_writer::{LogWriter, NextWrite, WriteEnded};
 pub use participant::{Applied, Confirmed, Output, Participant, Write};
 pub use proposals::{GivenUp, Next, PROPOSAL_MILLIS, Part, Proposals, Proposing, TAKING_MILLIS};
+pub use reconciler::{Reconciler, Start};
 pub use reforming::{Reforming, Survey, Survivor};
 pub use reporter::{REPORT_PATIENCE_MILLIS, Reporter, Standing};
-pub use steward::{Start, Steward};
 pub use verdict::{Sentence, Verdict};
 
 /// How often a bucket that could not be opened is tried again.

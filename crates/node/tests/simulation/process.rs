@@ -23,7 +23,7 @@ use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, 
 use fastrand::Rng;
 use settee_node::{
     Applied, Leadership, LogWriter, Next, NextWrite, Part, Participant, Proposals, Proposing, REOPEN_MILLIS,
-    Reporter, Standing, Start, Steward, Taken, WriteEnded, stands_still,
+    Reconciler, Reporter, Standing, Start, Taken, WriteEnded, stands_still,
 };
 
 use self::at_any_price::AtAnyPrice;
@@ -127,7 +127,7 @@ pub(crate) struct Process {
     at_any_price: Option<AtAnyPrice>,
     pub(crate) leaving: Leaving,
     pub(crate) buckets: BTreeMap<BucketUuid, OpenBucket>,
-    steward: Steward,
+    reconciler: Reconciler,
     lease: Lease,
     pub(crate) links: BTreeMap<(BucketUuid, NodeId), Link>,
     leadership: Leadership,
@@ -166,7 +166,7 @@ impl Process {
             at_any_price: None,
             leaving: Leaving::default(),
             buckets: BTreeMap::new(),
-            steward: Steward::new(Start { boot, at: now.wall_nanos }),
+            reconciler: Reconciler::new(Start { boot, at: now.wall_nanos }),
             lease: Lease::default(),
             links: BTreeMap::new(),
             leadership: Leadership::default(),
@@ -447,7 +447,7 @@ impl Process {
         let needed_one = self.is_leased();
         let view = View { buckets: &self.buckets, links: &self.links };
         let who = (self.uuid.as_str(), self.life, self.caught_up);
-        let step = self.steward.look(who, &metadata, (&self.lease, lease_now), &view, now);
+        let step = self.reconciler.look(who, &metadata, (&self.lease, lease_now), &view, now);
         if self.caught_up {
             if needed_one && !self.is_leased() {
                 self.check_that_it_has_stopped(&metadata);
@@ -459,13 +459,13 @@ impl Process {
                 self.reporter.note_news();
             }
         }
-        self.steward.pause_millis(step).unwrap_or(0)
+        self.reconciler.pause_millis(step).unwrap_or(0)
     }
 
     /// What is wanted from whom.
     fn wish(&mut self, metadata: &Metadata) {
         let mut wanted = BTreeMap::new();
-        for wish in self.steward.agent().wishes() {
+        for wish in self.reconciler.agent().wishes() {
             let is_open = self.buckets.contains_key(&wish.bucket);
             if is_open && metadata.node_by_id(wish.peer).is_some() {
                 wanted.insert((wish.bucket, wish.peer), wish.streams);
@@ -496,7 +496,7 @@ impl Process {
     fn make_report(&self, metadata: &Metadata, lease_now: u64) -> Option<NodeReport> {
         let view = View { buckets: &self.buckets, links: &self.links };
         let stands_still = stands_still(self.log.writing_since(), lease_now);
-        let mut report = self.steward.report(metadata, &view, stands_still)?;
+        let mut report = self.reconciler.report(metadata, &view, stands_still)?;
         report.level = self.part.group().version().highest;
         for bucket in report.buckets.iter_mut().filter(|_| metadata.rebalance.is_some()) {
             if let Some(open) = self.buckets.get(&bucket.uuid) {

@@ -1,5 +1,5 @@
 //! Carries this node's reports to the leader, and brings leases and the state of the cluster back.
-//! [`Reporter`] says when, and what comes of the answer; reports go whatever the node's steward is busy with.
+//! [`Reporter`] says when, and what comes of the answer; reports go whatever the node's reconciler is busy with.
 
 use std::{sync::Arc, time::Duration};
 

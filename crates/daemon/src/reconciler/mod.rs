@@ -1,4 +1,4 @@
-//! The thread that makes this node be what the cluster wants of it: drives [`node::Steward`], hands its wishes to the links
+//! The thread that makes this node be what the cluster wants of it: drives [`node::Reconciler`], hands its wishes to the links
 //! between nodes, and keeps its report ready for the leader ([`reporting`]).
 //!
 //! It is rung when metadata were applied and when a link or a bucket has changed. Between rings it looks now and then;
@@ -29,7 +29,7 @@ use super::{
     control::Control,
 };
 
-/// What the steward works with.
+/// What the reconciler works with.
 pub(super) struct Parts {
     pub(super) control: Arc<Control>,
     pub(super) buckets: Arc<OpenBuckets>,
@@ -42,13 +42,13 @@ pub(super) struct Parts {
 
 /// Starts the thread.
 pub(super) fn start(parts: Parts) -> io::Result<Attendant> {
-    let bell = Arc::clone(&parts.buckets.bells().steward);
-    Attendant::start("steward", bell, move |duty| Steward::new(parts).attend(duty))
+    let bell = Arc::clone(&parts.buckets.bells().reconciler);
+    Attendant::start("reconciler", bell, move |duty| Reconciler::new(parts).attend(duty))
 }
 
-struct Steward {
+struct Reconciler {
     parts: Parts,
-    steward: node::Steward,
+    reconciler: node::Reconciler,
     figures: Figures,
     /// Nodes as they were when the links were last told where they are, and what of what is said to them was encrypted.
     nodes: Vec<NodeInfo>,
@@ -59,10 +59,10 @@ struct Steward {
     failed: Option<Status>,
 }
 
-impl Steward {
+impl Reconciler {
     fn new(parts: Parts) -> Self {
         Self {
-            steward: node::Steward::new(parts.start),
+            reconciler: node::Reconciler::new(parts.start),
             parts,
             figures: Figures::default(),
             nodes: Vec::new(),
@@ -89,9 +89,14 @@ impl Steward {
         let (life, uuid, caught_up) = (control.life(), control.this_node(), control.caught_up());
         let (lease, lease_now) = (&shared.lease, lease::clock_millis());
         let view = View { buckets, links };
-        let step =
-            self.steward.look((&uuid, life, caught_up), &metadata, (lease, lease_now), &view, shared.now());
-        let pause = self.steward.pause_millis(step);
+        let step = self.reconciler.look(
+            (&uuid, life, caught_up),
+            &metadata,
+            (lease, lease_now),
+            &view,
+            shared.now(),
+        );
+        let pause = self.reconciler.pause_millis(step);
         if !caught_up {
             return pause;
         }
@@ -116,7 +121,7 @@ impl Steward {
         let Some(this) = metadata.node(uuid) else {
             return self.parts.links.want(Default::default(), Vec::new());
         };
-        let wishes = self.steward.agent().wishes().into_iter().filter_map(|wish| {
+        let wishes = self.reconciler.agent().wishes().into_iter().filter_map(|wish| {
             let (name, _) = metadata.bucket_by_uuid(&wish.bucket)?;
             let peer = metadata.node_by_id(wish.peer)?;
             Some(LinkWish {
@@ -134,7 +139,7 @@ impl Steward {
     fn report(&mut self, metadata: &Metadata) {
         let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
         let stands_still = self.parts.control.stands_still();
-        let Some(mut report) = self.steward.report(metadata, &view, stands_still) else {
+        let Some(mut report) = self.reconciler.report(metadata, &view, stands_still) else {
             self.parts.reports.send_if_modified(|report| report.take().is_some());
             return;
         };

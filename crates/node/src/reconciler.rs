@@ -30,7 +30,7 @@ pub struct Start {
 
 /// See the module. One per start of a node.
 #[derive(Debug, Default)]
-pub struct Steward {
+pub struct Reconciler {
     start: Start,
     /// The identity by which this node is in its cluster, and the agent that acts for it.
     uuid: String,
@@ -40,8 +40,8 @@ pub struct Steward {
     life: u64,
 }
 
-impl Steward {
-    /// The steward of that start.
+impl Reconciler {
+    /// The reconciler of that start.
     #[must_use]
     pub fn new(start: Start) -> Self {
         Self { start, ..Self::default() }
@@ -159,44 +159,50 @@ mod tests {
     }
 
     /// Whether there are other wishes than before.
-    fn look(steward: &mut Steward, uuid: &str, metadata: &Metadata, lease: &Lease, lease_now: u64) -> bool {
-        steward.look((uuid, 0, true), metadata, (lease, lease_now), &Nothing, NOW).wishes_changed
+    fn look(
+        reconciler: &mut Reconciler,
+        uuid: &str,
+        metadata: &Metadata,
+        lease: &Lease,
+        lease_now: u64,
+    ) -> bool {
+        reconciler.look((uuid, 0, true), metadata, (lease, lease_now), &Nothing, NOW).wishes_changed
     }
 
     #[test]
     fn a_node_that_has_not_caught_up_does_nothing() {
-        let (mut steward, lease) = (Steward::default(), Lease::default());
-        let step = steward.look(("n1", 0, false), &metadata(true), (&lease, 10), &Nothing, NOW);
-        assert_eq!((step, lease.left_millis(10), steward.agent().applied()), (Step::default(), None, 0));
+        let (mut reconciler, lease) = (Reconciler::default(), Lease::default());
+        let step = reconciler.look(("n1", 0, false), &metadata(true), (&lease, 10), &Nothing, NOW);
+        assert_eq!((step, lease.left_millis(10), reconciler.agent().applied()), (Step::default(), None, 0));
         // This look is the first one still: it may serve nothing.
-        look(&mut steward, "n1", &metadata(true), &lease, 10);
-        assert_eq!((lease.left_millis(10), steward.agent().applied()), (Some(0), 7));
+        look(&mut reconciler, "n1", &metadata(true), &lease, 10);
+        assert_eq!((lease.left_millis(10), reconciler.agent().applied()), (Some(0), 7));
     }
 
     #[test]
     fn a_lease_is_asked_for_before_anything_is_done_and_given_up_once_all_was_done() {
-        let (mut steward, lease) = (Steward::default(), Lease::default());
-        look(&mut steward, "n1", &metadata(true), &lease, 10);
+        let (mut reconciler, lease) = (Reconciler::default(), Lease::default());
+        look(&mut reconciler, "n1", &metadata(true), &lease, 10);
         lease.extend(20);
         assert!(!lease.has_run_out(|| 19) && lease.has_run_out(|| 20));
-        look(&mut steward, "n1", &metadata(false), &lease, 30);
+        look(&mut reconciler, "n1", &metadata(false), &lease, 30);
         assert_eq!(lease.left_millis(30), None, "all was done that these ask for");
         lease.require(0);
         // A node that is none of the cluster's has done nothing of what is asked for.
-        look(&mut steward, "stranger", &metadata(false), &lease, 30);
+        look(&mut reconciler, "stranger", &metadata(false), &lease, 30);
         assert!(lease.has_run_out(|| 30));
     }
 
     /// The members of the new group do not know until when this node may serve by what the old one has said.
     #[test]
     fn a_lease_ends_with_the_life_of_the_group_that_granted_it() {
-        let (mut steward, lease) = (Steward::default(), Lease::default());
-        look(&mut steward, "n1", &metadata(true), &lease, 10);
+        let (mut reconciler, lease) = (Reconciler::default(), Lease::default());
+        look(&mut reconciler, "n1", &metadata(true), &lease, 10);
         lease.answered(10, Some(5_000));
-        look(&mut steward, "n1", &metadata(true), &lease, 20);
+        look(&mut reconciler, "n1", &metadata(true), &lease, 20);
         assert!(!lease.has_run_out(|| 20));
         let mut look = |life, caught_up, metadata: &Metadata, now| {
-            let _ = steward.look(("n1", life, caught_up), metadata, (&lease, now), &Nothing, NOW);
+            let _ = reconciler.look(("n1", life, caught_up), metadata, (&lease, now), &Nothing, NOW);
         };
         // Two groups that were formed anew of the same one have metadata that tell the same life.
         let anew = metadata(true);
@@ -214,18 +220,18 @@ mod tests {
 
     #[test]
     fn a_node_that_joins_is_another_one_from_then_on() {
-        let (mut steward, lease) = (Steward::new(Start { boot: 5, at: 6 }), Lease::default());
-        assert!(look(&mut steward, "n1", &metadata(false), &lease, 10));
-        assert!(!look(&mut steward, "n1", &metadata(false), &lease, 11));
-        let report = steward.report(&metadata(false), &Nothing, true).unwrap();
+        let (mut reconciler, lease) = (Reconciler::new(Start { boot: 5, at: 6 }), Lease::default());
+        assert!(look(&mut reconciler, "n1", &metadata(false), &lease, 10));
+        assert!(!look(&mut reconciler, "n1", &metadata(false), &lease, 11));
+        let report = reconciler.report(&metadata(false), &Nothing, true).unwrap();
         assert_eq!((report.node, report.boot, report.started, report.applied), (NodeId(1), 5, 6, 7));
         assert!(report.stands_still);
-        assert!(look(&mut steward, "n2", &metadata(false), &lease, 12));
+        assert!(look(&mut reconciler, "n2", &metadata(false), &lease, 12));
         assert_eq!(
-            steward.report(&metadata(false), &Nothing, false).map(|report| report.node),
+            reconciler.report(&metadata(false), &Nothing, false).map(|report| report.node),
             Some(NodeId(2))
         );
-        look(&mut steward, "stranger", &metadata(false), &lease, 13);
-        assert_eq!(steward.report(&metadata(false), &Nothing, false), None);
+        look(&mut reconciler, "stranger", &metadata(false), &lease, 13);
+        assert_eq!(reconciler.report(&metadata(false), &Nothing, false), None);
     }
 }
