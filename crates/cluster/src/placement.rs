@@ -194,7 +194,7 @@ impl<'a> Holders<'a> {
             while self.chains[vb].len() < self.copies {
                 let emptiest =
                     (0..self.groups.len()).filter(|&node| self.may_hold(&self.chains[vb], node)).min_by_key(
-                        |&node| (self.loads.excess(node), self.company(&self.chains[vb], node), node),
+                        |&node| (self.loads.excess(node), self.shared_vbuckets(&self.chains[vb], node), node),
                     );
                 // There is always one: a group that is full has as many copies as the groups' sizes allow.
                 let Some(node) = emptiest else { break };
@@ -257,12 +257,12 @@ impl<'a> Holders<'a> {
         let movable = (0..self.chains.len()).filter(|&vb| self.may_move(vb, from, to));
         movable.min_by_key(|&vb| {
             let is_active = self.chains[vb].first() == Some(&(from as NodeIndex));
-            (is_active, self.company(&self.chains[vb], to))
+            (is_active, self.shared_vbuckets(&self.chains[vb], to))
         })
     }
 
-    /// How much a node has to do with those who hold a vBucket already.
-    fn company(&self, chain: &[NodeIndex], node: usize) -> usize {
+    /// How many vBuckets a node shares with those that have a copy of this one already.
+    fn shared_vbuckets(&self, chain: &[NodeIndex], node: usize) -> usize {
         chain.iter().map(|&other| self.together[node][usize::from(other)]).sum()
     }
 

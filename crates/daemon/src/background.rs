@@ -29,7 +29,7 @@ use service::Alarms;
 
 use super::{
     bell::{Bell, NodeBells, SharedBell},
-    company::Company,
+    group_commit::GroupCommit,
     standing::{be_prompt, give_way},
 };
 
@@ -240,22 +240,22 @@ impl Steps {
                 self.meter.record_flush(start.elapsed());
             }
             let waiting = self.bucket.durable_waiting(shard);
-            let company = Company::after(&report, start.elapsed(), waiting);
+            let group = GroupCommit::after(&report, start.elapsed(), waiting);
             if report.failed.is_some() != failing {
                 failing = report.failed.is_some();
                 log_flush_state(bucket, shard, &report);
             }
             if failing {
                 std::thread::sleep(FLUSH_RETRY);
-            } else if let Some(company) = company {
-                company.gather(&self.bucket, shard, bell);
+            } else if let Some(group) = group {
+                group.gather(&self.bucket, shard, bell);
             } else if !report.more {
                 self.await_mutations(shard, bell);
             }
         }
     }
 
-    /// Until there is something to flush, and a little longer: most mutations have company.
+    /// Until there is something to flush, and a little longer: most mutations come in groups.
     fn await_mutations(&self, shard: usize, bell: &Bell) {
         if self.bucket.doze(shard) {
             let is_rung = bell.wait(FLUSH_IDLE);

@@ -29,10 +29,10 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 
 use super::{
+    broadcast::{YES, absentees},
     control::Control,
     data_dir::DataDir,
     options::ServeOptions,
-    roll_call::{YES, absentees},
 };
 
 /// The question to regenerate a certificate. Two bytes say which.

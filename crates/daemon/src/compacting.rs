@@ -13,8 +13,8 @@ use cluster::{ClusterError, NodeInfo};
 use http::Gate as _;
 
 use super::{
+    broadcast::{YES, absentees},
     control::Control,
-    roll_call::{YES, absentees},
 };
 
 /// The question to compact the bucket with that uuid.

@@ -12,8 +12,8 @@ use http::{BoxFuture, Gate as _};
 use tokio::time::timeout;
 
 use super::{
+    broadcast::{YES, absentees_among},
     control::Control,
-    roll_call::{YES, absentees_among},
 };
 
 /// The question whether a node has carried out everything up to that version of the metadata.

@@ -18,9 +18,9 @@ use tokio::{
 };
 
 use super::{
+    broadcast::{YES, absentees},
     control::Control,
     random_uuid,
-    roll_call::{YES, absentees},
 };
 
 /// The question whether a bucket is open.

@@ -119,7 +119,7 @@ impl Part {
 }
 
 impl Bucket {
-    /// Durable writes in a shard since its last [`Bucket::flush`] began: the next one's company.
+    /// Durable writes in a shard since its last [`Bucket::flush`] began: the group of the next one.
     #[must_use]
     pub fn durable_waiting(&self, shard: usize) -> usize {
         self.shards.get(shard).map_or(0, |shard| shard.gate.durable())

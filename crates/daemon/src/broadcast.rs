@@ -1,4 +1,4 @@
-//! Asking something of every other node, or of those that hold data.
+//! A question that goes to every other node, or to those that hold data, at the same time.
 
 use std::sync::Arc;
 

@@ -18,13 +18,13 @@ const LONGEST: Duration = Duration::from_millis(2);
 
 /// Whom the next flush waits for, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Company {
+pub(super) struct GroupCommit {
     /// Durable writes since the last flush began.
     expected: usize,
     longest: Duration,
 }
 
-impl Company {
+impl GroupCommit {
     /// Behind a flush that took so long, `waiting` durable writes having been made since it began. `None` when the next
     /// one is for nobody in particular.
     pub(super) fn after(report: &FlushReport, took: Duration, waiting: usize) -> Option<Self> {
@@ -56,15 +56,15 @@ mod tests {
     #[test]
     fn a_slow_flush_is_followed_by_one_for_the_same_writers() {
         let completed = |durable| FlushReport { synced: true, durable, ..FlushReport::default() };
-        let company = |expected, millis| Some(Company { expected, longest: Duration::from_millis(millis) });
+        let group = |expected, millis| Some(GroupCommit { expected, longest: Duration::from_millis(millis) });
         let slow = Duration::from_millis(2);
-        assert_eq!(Company::after(&completed(30), slow, 2), company(32, 1));
-        assert_eq!(Company::after(&completed(1), slow, 31), company(32, 1));
-        assert_eq!(Company::after(&completed(30), slow * 50, 2), company(32, 2), "no longer than that");
-        assert_eq!(Company::after(&completed(30), SLOW / 2, 2), None, "a fast disk is not waited for");
-        assert_eq!(Company::after(&completed(1), slow, 0), None, "one writer has no company");
-        assert_eq!(Company::after(&completed(0), slow, 5), None, "nobody comes back");
+        assert_eq!(GroupCommit::after(&completed(30), slow, 2), group(32, 1));
+        assert_eq!(GroupCommit::after(&completed(1), slow, 31), group(32, 1));
+        assert_eq!(GroupCommit::after(&completed(30), slow * 50, 2), group(32, 2), "no longer than that");
+        assert_eq!(GroupCommit::after(&completed(30), SLOW / 2, 2), None, "a fast disk is not waited for");
+        assert_eq!(GroupCommit::after(&completed(1), slow, 0), None, "one writer makes no group");
+        assert_eq!(GroupCommit::after(&completed(0), slow, 5), None, "nobody comes back");
         let failed = FlushReport { failed: Some(engine::FlushFailure::NoSpace), ..completed(5) };
-        assert_eq!(Company::after(&failed, slow, 5), None);
+        assert_eq!(GroupCommit::after(&failed, slow, 5), None);
     }
 }
