@@ -1,4 +1,4 @@
-//! A thread that attends to all buckets of the node: it looks at them, rests unless rung, and goes on until it is stopped.
+//! A thread that attends to all buckets of the node: it looks at them, rests unless woken, and goes on until it is stopped.
 
 use std::{
     io,
@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use super::{background::spawn, bell::Bell};
+use super::{background::spawn, wake_flag::WakeFlag};
 
 /// What the thread asks between its looks.
 #[derive(Clone, Default)]
 pub(super) struct Duty {
     over: Arc<AtomicBool>,
-    bell: Arc<Bell>,
+    wake_flag: Arc<WakeFlag>,
 }
 
 impl Duty {
@@ -25,9 +25,9 @@ impl Duty {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Rests for so long, unless rung. For the thread itself only.
+    /// Rests for so long, unless woken. For the thread itself only.
     pub(super) fn rest(&self, time: Duration) {
-        self.bell.wait(time);
+        self.wake_flag.wait(time);
     }
 }
 
@@ -38,13 +38,13 @@ pub(super) struct Attendant {
 }
 
 impl Attendant {
-    /// `attend` ends soon after its duty is over; ringing `bell` ends its rests.
+    /// `attend` ends soon after its duty is over; waking `wake_flag` ends its rests.
     pub(super) fn start(
         name: &str,
-        bell: Arc<Bell>,
+        wake_flag: Arc<WakeFlag>,
         attend: impl FnOnce(&Duty) + Send + 'static,
     ) -> io::Result<Self> {
-        let duty = Duty { bell, ..Duty::default() };
+        let duty = Duty { wake_flag, ..Duty::default() };
         let own = duty.clone();
         Ok(Self { duty, thread: spawn(name, move || attend(&own))? })
     }
@@ -52,7 +52,7 @@ impl Attendant {
     /// Ends it, and waits until it has.
     pub(super) fn stop(self) {
         self.duty.over.store(true, Ordering::Release);
-        self.duty.bell.ring();
+        self.duty.wake_flag.wake();
         // It may also be resting in the middle of a look.
         self.thread.thread().unpark();
         let _ = self.thread.join();
@@ -68,8 +68,8 @@ mod tests {
     #[test]
     fn it_is_rung_out_of_its_rest_and_stopped_in_it() {
         let (looked, looks) = mpsc::channel();
-        let bell = Arc::new(Bell::default());
-        let attendant = Attendant::start("attendant", Arc::clone(&bell), move |duty| {
+        let wake_flag = Arc::new(WakeFlag::default());
+        let attendant = Attendant::start("attendant", Arc::clone(&wake_flag), move |duty| {
             while !duty.is_over() {
                 looked.send(()).unwrap();
                 duty.rest(Duration::from_secs(3600));
@@ -77,7 +77,7 @@ mod tests {
         });
         let attendant = attendant.unwrap();
         looks.recv().unwrap();
-        bell.ring();
+        wake_flag.wake();
         looks.recv().unwrap();
         attendant.stop();
         assert!(looks.recv().is_err(), "it has ended");

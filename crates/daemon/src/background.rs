@@ -1,11 +1,11 @@
-//! The threads behind one bucket. They own no state: each calls the engine's step functions in a loop, paced by a bell
-//! and a timeout. An idle bucket costs a few wake-ups per second: nobody polls faster for what a bell tells.
+//! The threads behind one bucket. They own no state: each calls the engine's step functions in a loop, paced by a wake flag
+//! and a timeout. An idle bucket costs a few wake-ups per second: nobody polls faster for what a wake flag tells.
 //!
 //! | thread | per | calls | wakes |
 //! |---|---|---|---|
-//! | flush | bucket and shard | `Bucket::flush` | rung when somebody waits for persistence; every 25 ms while something is dirty, else rung by the first mutation |
-//! | fetch | bucket and shard, four each | `Bucket::run_fetches` | rung when a key is queued |
-//! | backfill | bucket and shard | `Bucket::run_backfills` | rung when a feed needs the disk, every 500 ms |
+//! | flush | bucket and shard | `Bucket::flush` | woken when somebody waits for persistence; every 25 ms while something is dirty, else woken by the first mutation |
+//! | fetch | bucket and shard, four each | `Bucket::run_fetches` | woken when a key is queued |
+//! | backfill | bucket and shard | `Bucket::run_backfills` | woken when a feed needs the disk, every 500 ms |
 //! | pacing | node | `Bucket::pace` | see [`super::pacing`] |
 //! | warm-up | bucket | `Bucket::warm_up`, then `Bucket::record_hot_keys` | every minute |
 //!
@@ -28,9 +28,9 @@ use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
 use service::Alarms;
 
 use super::{
-    bell::{Bell, NodeBells, SharedBell},
     group_commit::GroupCommit,
     standing::{be_prompt, give_way},
+    wake_flag::{NodeWakeFlags, SharedWakeFlag, WakeFlag},
 };
 
 /// Dirty documents wait for the disk at most this long before they are written (not necessarily synced).
@@ -60,32 +60,32 @@ const FETCHERS: usize = 4;
 /// Keys fetched between two looks at the stop flag.
 const FETCH_BATCH_KEYS: usize = 64;
 
-/// Bells of one bucket's threads; what the engine is given as its [`Notifier`].
-pub(crate) struct BucketBells {
-    flush: Vec<Bell>,
-    fetch: Vec<SharedBell>,
-    backfill: Vec<Bell>,
+/// The wake flags of one bucket's threads; what the engine is given as its [`Notifier`].
+pub(crate) struct BucketWakeFlags {
+    flush: Vec<WakeFlag>,
+    fetch: Vec<SharedWakeFlag>,
+    backfill: Vec<WakeFlag>,
     /// Of the thread that notes what is used most.
-    recording: Bell,
-    node: NodeBells,
+    recording: WakeFlag,
+    node: NodeWakeFlags,
     workers: Wakes,
     alarms: Arc<Alarms>,
     meter: Arc<BucketMeter>,
 }
 
-impl BucketBells {
+impl BucketWakeFlags {
     pub(crate) fn new(
         shards: usize,
-        node: NodeBells,
+        node: NodeWakeFlags,
         (workers, alarms): (Wakes, Arc<Alarms>),
         meter: Arc<BucketMeter>,
     ) -> Self {
-        let bells = || (0..shards).map(|_| Bell::default()).collect();
+        let wake_flags = || (0..shards).map(|_| WakeFlag::default()).collect();
         Self {
-            flush: bells(),
-            fetch: (0..shards).map(|_| SharedBell::default()).collect(),
-            backfill: bells(),
-            recording: Bell::default(),
+            flush: wake_flags(),
+            fetch: (0..shards).map(|_| SharedWakeFlag::default()).collect(),
+            backfill: wake_flags(),
+            recording: WakeFlag::default(),
             node,
             workers,
             alarms,
@@ -94,7 +94,7 @@ impl BucketBells {
     }
 }
 
-impl Notifier for BucketBells {
+impl Notifier for BucketWakeFlags {
     fn wake(&self, waiter: Waiter) {
         if waiter.worker == service::WORKER {
             self.alarms.wake(waiter);
@@ -104,18 +104,18 @@ impl Notifier for BucketBells {
     }
 
     fn work(&self, kind: Work) {
-        let bell = match kind {
+        let wake_flag = match kind {
             Work::Flush(shard) => self.flush.get(shard),
             Work::Fetch(shard) => {
-                self.fetch.get(shard).into_iter().for_each(SharedBell::ring);
+                self.fetch.get(shard).into_iter().for_each(SharedWakeFlag::wake);
                 return;
             }
             Work::Backfill(shard) => self.backfill.get(shard),
             Work::Room => Some(&*self.node.housekeeping),
             Work::Pace => Some(&*self.node.pacing),
         };
-        if let Some(bell) = bell {
-            bell.ring();
+        if let Some(wake_flag) = wake_flag {
+            wake_flag.wake();
         }
     }
 
@@ -132,7 +132,7 @@ impl Notifier for BucketBells {
 pub(crate) struct BucketThreads {
     bucket: Arc<Bucket>,
     stop: Arc<AtomicBool>,
-    bells: Arc<BucketBells>,
+    wake_flags: Arc<BucketWakeFlags>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -142,14 +142,14 @@ impl BucketThreads {
     /// being opened by the next attempt.
     pub(crate) fn start(
         bucket: &Arc<Bucket>,
-        bells: Arc<BucketBells>,
+        wake_flags: Arc<BucketWakeFlags>,
         persistent: bool,
         meter: Arc<BucketMeter>,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let steps = Steps { bucket: Arc::clone(bucket), meter, shared, stop: Arc::clone(&stop) };
-        let mut started = Self { bucket: Arc::clone(bucket), stop, bells, threads: Vec::new() };
+        let mut started = Self { bucket: Arc::clone(bucket), stop, wake_flags, threads: Vec::new() };
         match started.spawn_all(&steps, persistent) {
             Ok(()) => Ok(started),
             Err(error) => {
@@ -163,20 +163,20 @@ impl BucketThreads {
         let shards = 0..self.bucket.shards();
         if self.bucket.kind() != BucketKind::Memcached {
             for shard in shards.clone() {
-                let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+                let (s, b) = (steps.clone(), Arc::clone(&self.wake_flags));
                 self.threads.push(spawn("backfill", move || s.backfill_loop(shard, &b.backfill[shard]))?);
             }
         }
         if persistent {
             for shard in shards {
-                let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+                let (s, b) = (steps.clone(), Arc::clone(&self.wake_flags));
                 self.threads.push(spawn("flush", move || s.flush_loop(shard, &b.flush[shard]))?);
                 for _ in 0..FETCHERS {
-                    let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+                    let (s, b) = (steps.clone(), Arc::clone(&self.wake_flags));
                     self.threads.push(spawn("fetch", move || s.fetch_loop(shard, &b.fetch[shard]))?);
                 }
             }
-            let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+            let (s, b) = (steps.clone(), Arc::clone(&self.wake_flags));
             self.threads.push(spawn("warm-up", move || {
                 s.warm_up_loop();
                 s.record_loop(&b.recording);
@@ -196,10 +196,10 @@ impl BucketThreads {
         self.stop.store(true, Ordering::Release);
         // A warm-up reads the whole bucket in one step, and looks at this only.
         self.bucket.begin_close();
-        self.bells.flush.iter().chain(&self.bells.backfill).for_each(Bell::ring);
-        self.bells.recording.ring();
+        self.wake_flags.flush.iter().chain(&self.wake_flags.backfill).for_each(WakeFlag::wake);
+        self.wake_flags.recording.wake();
         for _ in 0..FETCHERS {
-            self.bells.fetch.iter().for_each(SharedBell::ring);
+            self.wake_flags.fetch.iter().for_each(SharedWakeFlag::wake);
         }
     }
 
@@ -230,7 +230,7 @@ impl Steps {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn flush_loop(&self, shard: usize, bell: &Bell) {
+    fn flush_loop(&self, shard: usize, wake_flag: &WakeFlag) {
         let bucket = self.bucket.name();
         let mut failing = false;
         while !self.stopping() {
@@ -248,35 +248,35 @@ impl Steps {
             if failing {
                 std::thread::sleep(FLUSH_RETRY);
             } else if let Some(group) = group {
-                group.gather(&self.bucket, shard, bell);
+                group.gather(&self.bucket, shard, wake_flag);
             } else if !report.more {
-                self.await_mutations(shard, bell);
+                self.await_mutations(shard, wake_flag);
             }
         }
     }
 
     /// Until there is something to flush, and a little longer: most mutations come in groups.
-    fn await_mutations(&self, shard: usize, bell: &Bell) {
+    fn await_mutations(&self, shard: usize, wake_flag: &WakeFlag) {
         if self.bucket.doze(shard) {
-            let is_rung = bell.wait(FLUSH_IDLE);
+            let is_woken = wake_flag.wait(FLUSH_IDLE);
             self.bucket.end_doze(shard);
-            if !is_rung || self.bucket.is_flush_wanted(shard) || self.stopping() {
+            if !is_woken || self.bucket.is_flush_wanted(shard) || self.stopping() {
                 return;
             }
         }
-        bell.wait(FLUSH_EVERY);
+        wake_flag.wait(FLUSH_EVERY);
     }
 
-    fn fetch_loop(&self, shard: usize, bell: &SharedBell) {
+    fn fetch_loop(&self, shard: usize, wake_flag: &SharedWakeFlag) {
         be_prompt();
         while !self.stopping() {
             if self.bucket.run_fetches(shard, FETCH_BATCH_KEYS, self.shared.now()) == 0 {
-                bell.wait(FETCH_IDLE);
+                wake_flag.wait(FETCH_IDLE);
             }
         }
     }
 
-    fn backfill_loop(&self, shard: usize, bell: &Bell) {
+    fn backfill_loop(&self, shard: usize, wake_flag: &WakeFlag) {
         while !self.stopping() {
             let report = self.bucket.run_backfills(shard, self.shared.now());
             if report.failures > 0 {
@@ -289,7 +289,7 @@ impl Steps {
                 );
             }
             if !report.more {
-                bell.wait(BACKFILL_IDLE);
+                wake_flag.wait(BACKFILL_IDLE);
             }
         }
     }
@@ -331,9 +331,9 @@ impl Steps {
     }
 
     /// After the warm-up: now and then notes for the next one what is used most.
-    fn record_loop(&self, bell: &Bell) {
+    fn record_loop(&self, wake_flag: &WakeFlag) {
         while !self.stopping() {
-            bell.wait(RECORD_LOOK);
+            wake_flag.wait(RECORD_LOOK);
             let mut more = true;
             while more && !self.stopping() {
                 let begin = Instant::now();
@@ -346,8 +346,8 @@ impl Steps {
                     }
                 };
                 if more {
-                    // Rung at the end: a step that the disk held up is not to be made up for then.
-                    bell.wait(begin.elapsed() * RECORD_REST);
+                    // Woken at the end: a step that the disk held up is not to be made up for then.
+                    wake_flag.wait(begin.elapsed() * RECORD_REST);
                 }
             }
         }

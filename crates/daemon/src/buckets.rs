@@ -31,8 +31,7 @@ use storage::{KvStore, StoreError};
 use tokio::sync::Notify;
 
 use super::{
-    background::{self, BucketBells, BucketThreads},
-    bell::NodeBells,
+    background::{self, BucketThreads, BucketWakeFlags},
     closing::{NotClosed, wants_space},
     compacting::Compacting,
     data_dir::DataDir,
@@ -42,6 +41,7 @@ use super::{
     identity::ThisNode,
     maps::Cadence,
     shards::{GONE, ShardFolders, ShardsError},
+    wake_flag::NodeWakeFlags,
 };
 
 /// How often it is looked whether everybody has let go of a dropped bucket.
@@ -96,7 +96,7 @@ pub(crate) struct OpenBuckets {
     wakes: Wakes,
     workers: usize,
     this_node: Arc<ThisNode>,
-    bells: NodeBells,
+    wake_flags: NodeWakeFlags,
     /// Where threads of services wait for feeds.
     alarms: Arc<Alarms>,
     /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`.
@@ -131,7 +131,7 @@ impl OpenBuckets {
             wakes,
             workers,
             this_node,
-            bells: NodeBells::default(),
+            wake_flags: NodeWakeFlags::default(),
             alarms: Arc::default(),
             changing: Mutex::default(),
             open: Mutex::default(),
@@ -196,9 +196,9 @@ impl OpenBuckets {
         self.maps.lock().due()
     }
 
-    /// What every bucket rings.
-    pub(crate) fn bells(&self) -> &NodeBells {
-        &self.bells
+    /// The wake flags that every bucket sets.
+    pub(crate) fn wake_flags(&self) -> &NodeWakeFlags {
+        &self.wake_flags
     }
 
     /// Where threads of services wait for feeds of these buckets.
@@ -320,21 +320,21 @@ impl OpenBuckets {
             );
         }
         let meter = Arc::new(BucketMeter::new(self.workers));
-        let (bells, counted) = (self.bells.clone(), Arc::clone(&meter));
-        let bells = Arc::new(BucketBells::new(
+        let (wake_flags, counted) = (self.wake_flags.clone(), Arc::clone(&meter));
+        let wake_flags = Arc::new(BucketWakeFlags::new(
             shards,
-            bells,
+            wake_flags,
             (self.wakes.clone(), Arc::clone(&self.alarms)),
             counted,
         ));
-        let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
+        let notifier = Arc::clone(&wake_flags) as Arc<dyn Notifier>;
         let manifest = Arc::new(info.manifest.clone());
         let seed = random_seed().map_err(|source| BucketError::Io { name: name.into(), source })?;
         let options = BucketOptions { role, seed, ..options(name, info, shards) };
         let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
             .map_err(|source| BucketError::Open { name: name.into(), source })?;
         let (shared, counted) = (Arc::clone(&self.shared), Arc::clone(&meter));
-        let started = BucketThreads::start(&engine, bells, persistent, counted, shared);
+        let started = BucketThreads::start(&engine, wake_flags, persistent, counted, shared);
         let threads = started.map_err(|source| {
             // Nobody was served: no new branch of history is needed at the next attempt. Without the mark of a clean end there is one.
             let _ = engine.close(self.shared.now());
@@ -408,7 +408,7 @@ impl OpenBuckets {
         };
         let cluster_config = former.as_ref().and_then(|former| former.cluster_config.clone()).or_else(made);
         self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
-        self.bells.reconciler.ring();
+        self.wake_flags.reconciler.wake();
     }
 
     /// Ends a bucket. Its own threads may be at the disk, which may take any time; connections and housekeeping let go of it one
@@ -421,7 +421,7 @@ impl OpenBuckets {
         let record = self.data_dir.shards_record(&leaver.uuid);
         let (leaving, left) = (Arc::clone(&self.leaving), Arc::clone(&self.left));
         // Services hold it until they hear that it is closed. A node that is added again at once has to wait for that.
-        self.bells.services.ring();
+        self.wake_flags.services.wake();
         // Shared, so that it is still there if no thread is.
         let leaver = Arc::new(Mutex::new(Some(leaver)));
         let taken = Arc::clone(&leaver);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Bucket, FlushReport};
 
-use super::bell::Bell;
+use super::wake_flag::WakeFlag;
 
 /// From here on a sync is slow.
 const SLOW: Duration = Duration::from_millis(1);
@@ -34,8 +34,8 @@ impl GroupCommit {
         is_worth_it.then(|| Self { expected, longest: (took / 2).min(LONGEST) })
     }
 
-    /// Waits for them. The flusher's bell rings when all are there.
-    pub(super) fn gather(self, bucket: &Bucket, shard: usize, bell: &Bell) {
+    /// Waits for them. The flusher's wake flag is set when all are there.
+    pub(super) fn gather(self, bucket: &Bucket, shard: usize, wake_flag: &WakeFlag) {
         let until = Instant::now() + self.longest;
         bucket.gather_durable(shard, self.expected);
         while bucket.durable_waiting(shard) < self.expected {
@@ -43,7 +43,7 @@ impl GroupCommit {
             if left.is_zero() {
                 break;
             }
-            bell.wait(left);
+            wake_flag.wait(left);
         }
         bucket.gather_durable(shard, 0);
     }

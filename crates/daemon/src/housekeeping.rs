@@ -1,6 +1,6 @@
 //! What one thread does for all buckets of the node: keeping them tidy.
 //!
-//! Housekeeping sleeps until something is due. Paging is rung for when memory crosses a bucket's high watermark; expiry
+//! Housekeeping sleeps until something is due. Paging is woken when memory crosses a bucket's high watermark; expiry
 //! comes due when the second changes, and defragmentation is looked at as often; cursors are looked after as long as
 //! there are any; durable writes time out (by then a waiting client has been told). All of it shares the processor with requests: it
 //! works for about a millisecond, and then rests several times as long. Only paging has more of the time the more urgent it is: all
@@ -20,8 +20,8 @@ use engine::{Bucket, Budget, StepReport};
 
 use super::{
     attendant::{Attendant, Duty},
-    bell::Bell,
     standing::Contention,
+    wake_flag::WakeFlag,
 };
 
 /// Documents that a step looks at: as many as one hold of a lock.
@@ -46,14 +46,14 @@ const IDLE: Duration = Duration::from_secs(1);
 /// An open bucket and where to count.
 pub(crate) type Patient = (Arc<Bucket>, Arc<BucketMeter>);
 
-/// `buckets` lists what is open at the moment; it is asked before every round. A thread that wants memory rings `bell`.
+/// `buckets` lists what is open at the moment; it is asked before every round. A thread that wants memory sets `wake_flag`.
 pub(super) fn start(
     buckets: impl Fn() -> Vec<Patient> + Send + 'static,
     shared: &Arc<Shared>,
-    bell: Arc<Bell>,
+    wake_flag: Arc<WakeFlag>,
 ) -> io::Result<Attendant> {
     let shared = Arc::clone(shared);
-    Attendant::start("housekeeping", bell, move |duty| {
+    Attendant::start("housekeeping", wake_flag, move |duty| {
         let contention = Contention::default();
         let mut tidier = Tidier { shared, duty, second: 0, is_unfinished: false, contention };
         while !duty.is_over() {
@@ -77,7 +77,7 @@ struct Tidier<'a> {
 }
 
 impl Tidier<'_> {
-    /// Everything that is due, bounded; how long to sleep then, unless rung.
+    /// Everything that is due, bounded; how long to sleep then, unless woken.
     fn round(&mut self, buckets: &[Patient]) -> Duration {
         let begin = Instant::now();
         let second = self.shared.now().unix_secs();

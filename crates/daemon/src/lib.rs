@@ -11,9 +11,6 @@ mod attendant;
 mod audit;
 mod audit_trail;
 mod background;
-mod bell;
-#[cfg(test)]
-mod bell_tests;
 mod broadcast;
 mod buckets;
 mod certificates;
@@ -58,6 +55,9 @@ mod statistics;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod wake_flag;
+#[cfg(test)]
+mod wake_flag_tests;
 mod webhook;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};

@@ -10,7 +10,7 @@ use std::{
 
 use dataplane::{Shared, followers};
 
-use super::{attendant::Attendant, bell::Bell, housekeeping::Patient, pressure_log::PressureLog};
+use super::{attendant::Attendant, housekeeping::Patient, pressure_log::PressureLog, wake_flag::WakeFlag};
 
 /// While nobody waits: how well the disk does is measured all the same.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -22,13 +22,13 @@ const PACE_EVERY: Duration = Duration::from_millis(4);
 /// How far nodes are that follow this one is looked at so often.
 const FOLLOWERS_EVERY: Duration = Duration::from_secs(1);
 
-/// `buckets` lists what is open at the moment; `bell` is rung when a bucket cannot wait.
+/// `buckets` lists what is open at the moment; `wake_flag` is set when a bucket cannot wait.
 pub(super) fn start(
     buckets: impl Fn() -> Vec<Patient> + Send + 'static,
-    bell: Arc<Bell>,
+    wake_flag: Arc<WakeFlag>,
     shared: Arc<Shared>,
 ) -> io::Result<Attendant> {
-    Attendant::start("pacing", bell, move |duty| {
+    Attendant::start("pacing", wake_flag, move |duty| {
         let mut logs: HashMap<String, PressureLog> = HashMap::new();
         let mut followers_seen = Instant::now();
         while !duty.is_over() {

@@ -8,9 +8,9 @@ use http::{Limits, TlsNow};
 use service::{Context, Event, Figures, Hearer, Lifecycle, Port, Running, Service};
 use tokio::sync::watch;
 
-use super::{ServeError, attendant::Attendant, bell::Bell, questions::Questions};
+use super::{ServeError, attendant::Attendant, questions::Questions, wake_flag::WakeFlag};
 
-/// Between two looks at copies for services that want to hear of them. The reconciler rings when it has done something.
+/// Between two looks at copies for services that want to hear of them. The reconciler wakes this thread when it has done something.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Every service that this node runs.
@@ -91,7 +91,7 @@ impl Services {
     /// When no thread can be had.
     pub(super) fn tell(
         &mut self,
-        bell: Arc<Bell>,
+        wake_flag: Arc<WakeFlag>,
         ready: impl Fn() -> bool + Send + 'static,
         open: impl Fn() -> Vec<(BucketUuid, Arc<Bucket>)> + Send + 'static,
     ) -> io::Result<()> {
@@ -99,7 +99,7 @@ impl Services {
         if hearers.is_empty() {
             return Ok(());
         }
-        let teller = Attendant::start("services", bell, move |duty| {
+        let teller = Attendant::start("services", wake_flag, move |duty| {
             let mut lifecycle = Lifecycle::default();
             let mut tell = |event: Event| hearers.iter_mut().for_each(|hearer| hearer.hear(&event));
             while !duty.is_over() {
@@ -398,15 +398,15 @@ mod tests {
         let mut running = world.start(vec![world.service("one", A, true)], Limits::default()).0.unwrap();
         world.noted();
         let bucket = bucket();
-        let (bell, list) = (
-            Arc::<Bell>::default(),
+        let (wake_flag, list) = (
+            Arc::<WakeFlag>::default(),
             Arc::new(Mutex::new(vec![(BucketUuid("b".into()), Arc::clone(&bucket))])),
         );
         let (is_ready, open) = (Arc::new(AtomicBool::new(true)), Arc::clone(&list));
         let ready = Arc::clone(&is_ready);
         running
             .tell(
-                Arc::clone(&bell),
+                Arc::clone(&wake_flag),
                 move || ready.load(Ordering::SeqCst),
                 move || open.lock().unwrap().clone(),
             )
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(heard(), "one hears b opened");
         is_ready.store(false, Ordering::SeqCst);
         list.lock().unwrap().clear();
-        bell.ring();
+        wake_flag.wake();
         assert_eq!(heard(), "one hears b closed");
         running.stop();
     }
@@ -428,9 +428,9 @@ mod tests {
         world.noted();
         let bucket = bucket();
         bucket.make_replica(VbId(0), 1).unwrap();
-        let (bell, listed) = (Arc::<Bell>::default(), Arc::clone(&bucket));
+        let (wake_flag, listed) = (Arc::<WakeFlag>::default(), Arc::clone(&bucket));
         let open = move || vec![(BucketUuid("b".into()), Arc::clone(&listed))];
-        running.tell(Arc::clone(&bell), || true, open).unwrap();
+        running.tell(Arc::clone(&wake_flag), || true, open).unwrap();
         let heard = |events: usize| -> Vec<String> {
             let notes = world.notes.1.lock().unwrap();
             (0..events).map(|_| notes.recv_timeout(Duration::from_secs(60)).unwrap()).collect()
@@ -439,7 +439,7 @@ mod tests {
             ["one hears b opened", "two hears b opened", "one hears 0 Replica", "two hears 0 Replica"];
         assert_eq!(heard(4), opened);
         bucket.make_dead(VbId(0), 2).unwrap();
-        bell.ring();
+        wake_flag.wake();
         assert_eq!(heard(2), ["one hears 0 Gone", "two hears 0 Gone"]);
         running.stop();
         assert_eq!(world.noted(), ["one hears b closed", "two hears b closed", "stop two", "stop one"]);

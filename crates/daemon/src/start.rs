@@ -163,12 +163,12 @@ fn attend(
         let buckets = Arc::clone(buckets);
         move || buckets.patients()
     };
-    let bells = buckets.bells().clone();
-    let housekeeping = housekeeping::start(list(), shared, bells.housekeeping)?;
+    let wake_flags = buckets.wake_flags().clone();
+    let housekeeping = housekeeping::start(list(), shared, wake_flags.housekeeping)?;
     let compaction = compaction::start(list(), Arc::clone(shared))?;
     let guarded = (options.data_dir.as_path(), options.disk);
     let disk_guard = disk_guard::start(disk.files(), guarded, list(), Arc::clone(shared))?;
-    let pacing = pacing::start(list(), bells.pacing, Arc::clone(shared))?;
+    let pacing = pacing::start(list(), wake_flags.pacing, Arc::clone(shared))?;
     Ok((vec![housekeeping, compaction, disk_guard], pacing))
 }
 
@@ -279,8 +279,8 @@ impl Background<'_> {
     ) -> Result<(Arc<Links>, Attendant), ServeError> {
         let shared = &plane.shared;
         let links = Links::start(Arc::clone(shared), &plane.workers, self.runtime.handle().clone(), {
-            let bell = Arc::clone(&buckets.bells().reconciler);
-            move || bell.ring()
+            let wake_flag = Arc::clone(&buckets.wake_flags().reconciler);
+            move || wake_flag.wake()
         });
         let orchestration = Orchestration::new(control);
         let (reports, newest) = watch::channel(None);
@@ -356,8 +356,8 @@ impl Background<'_> {
         let mut services = Services::start(services, &context, doors)?;
         control.show_services(services.figures());
         let (knows, open) = (Arc::clone(control), Arc::clone(buckets));
-        let bell = Arc::clone(&buckets.bells().services);
-        services.tell(bell, move || knows.caught_up(), move || open.list())?;
+        let wake_flag = Arc::clone(&buckets.wake_flags().services);
+        services.tell(wake_flag, move || knows.caught_up(), move || open.list())?;
         Ok(services)
     }
 }

@@ -1,4 +1,4 @@
-//! The places where the server's threads meet, under a scheduler that decides at every step which thread goes on: no ring and no
+//! The places where the server's threads meet, under a scheduler that decides at every step which thread goes on: no wake-up and no
 //! letter is lost.
 //!
 //! Time does not pass here. A thread that would have to wait for a timeout hangs, and the scheduler says so.
@@ -57,22 +57,22 @@ mod sync {
     }
 }
 
-#[path = "../src/bell.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests use a part of it")]
-mod bell;
 #[path = "../../dataplane/src/flagged.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use a part of it")]
 mod flagged;
+#[path = "../src/wake_flag.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests use a part of it")]
+mod wake_flag;
 
 use std::{sync::Arc, time::Duration};
 
-use bell::{Bell, SharedBell};
 use flagged::Flagged;
 use sync::{
     Condvar, Mutex,
     atomic::{AtomicUsize, Ordering},
     thread,
 };
+use wake_flag::{SharedWakeFlag, WakeFlag};
 
 const SCHEDULES: usize = 5_000;
 /// Steps at which the order of threads has to change for a mistake to show.
@@ -102,63 +102,63 @@ impl Crew {
     }
 }
 
-/// Several threads bring work and ring. One does it, and sleeps while there is none.
+/// Several threads bring work and set the flag. One does it, and sleeps while there is none.
 fn ringers_beside_a_listener() {
     const RINGERS: usize = 3;
-    let (bell, brought) = (Arc::new(Bell::default()), Arc::new(AtomicUsize::new(0)));
+    let (wake_flag, brought) = (Arc::new(WakeFlag::default()), Arc::new(AtomicUsize::new(0)));
     let ringers = {
-        let (bell, brought) = (Arc::clone(&bell), Arc::clone(&brought));
+        let (wake_flag, brought) = (Arc::clone(&wake_flag), Arc::clone(&brought));
         Crew::of(RINGERS, move |_| {
             brought.fetch_add(1, Ordering::Relaxed);
-            bell.ring();
+            wake_flag.wake();
         })
     };
     let mut done = 0;
     while done < RINGERS {
-        bell.wait(NEVER);
+        wake_flag.wait(NEVER);
         done += brought.swap(0, Ordering::Relaxed);
     }
     ringers.join();
 }
 
 #[test]
-fn no_ring_of_a_bell_is_lost() {
+fn no_wake_up_by_a_flag_is_lost() {
     explore(ringers_beside_a_listener);
 }
 
-/// Each ring is for one piece of work. Several threads do it, and sleep while there is none.
+/// Each wake-up is for one piece of work. Several threads do it, and sleep while there is none.
 fn ringers_beside_listeners() {
     const PIECES: usize = 3;
     const LISTENERS: usize = 2;
-    let (bell, brought) = (Arc::new(SharedBell::default()), Arc::new(AtomicUsize::new(0)));
+    let (wake_flag, brought) = (Arc::new(SharedWakeFlag::default()), Arc::new(AtomicUsize::new(0)));
     let done = Arc::new(AtomicUsize::new(0));
     let listeners = {
-        let (bell, brought, done) = (Arc::clone(&bell), Arc::clone(&brought), Arc::clone(&done));
+        let (wake_flag, brought, done) = (Arc::clone(&wake_flag), Arc::clone(&brought), Arc::clone(&done));
         Crew::of(LISTENERS, move |_| {
             while done.load(Ordering::SeqCst) < PIECES {
                 let had =
                     brought.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
                 match had {
                     Err(_) => {
-                        bell.wait(NEVER);
+                        wake_flag.wait(NEVER);
                     }
                     Ok(_) if done.fetch_add(1, Ordering::SeqCst) + 1 < PIECES => {}
-                    // As at a stop: everybody is rung for.
-                    Ok(_) => (0..LISTENERS).for_each(|_| bell.ring()),
+                    // As at a stop: every thread is woken.
+                    Ok(_) => (0..LISTENERS).for_each(|_| wake_flag.wake()),
                 }
             }
         })
     };
     for _ in 0..PIECES {
         brought.fetch_add(1, Ordering::SeqCst);
-        bell.ring();
+        wake_flag.wake();
     }
     listeners.join();
     assert_eq!(done.load(Ordering::SeqCst), PIECES);
 }
 
 #[test]
-fn no_ring_of_a_shared_bell_is_lost() {
+fn no_wake_up_by_a_shared_flag_is_lost() {
     explore(ringers_beside_listeners);
 }
 

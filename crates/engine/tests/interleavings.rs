@@ -35,36 +35,36 @@ fn explore(scenario: fn()) {
 
 /// Wakes the thread that waits for it, or the next one that does.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
+struct WakeFlag {
+    is_set: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
-    fn ring(&self) {
-        *self.rung.lock().unwrap() = true;
+impl WakeFlag {
+    fn wake(&self) {
+        *self.is_set.lock().unwrap() = true;
         self.changed.notify_one();
     }
 
     fn wait(&self) {
-        let mut rung = self.rung.lock().unwrap();
-        while !*rung {
-            rung = self.changed.wait(rung).unwrap();
+        let mut is_set = self.is_set.lock().unwrap();
+        while !*is_set {
+            is_set = self.changed.wait(is_set).unwrap();
         }
-        *rung = false;
+        *is_set = false;
     }
 }
 
 /// Writers mark vBuckets while the flusher takes what is dirty and dozes in between.
 fn writers_beside_a_flusher_that_dozes() {
     const VBUCKETS: usize = 3;
-    let (alarm, bell) = (Arc::new(Alarm::new(VBUCKETS)), Arc::new(Bell::default()));
+    let (alarm, wake_flag) = (Arc::new(Alarm::new(VBUCKETS)), Arc::new(WakeFlag::default()));
     let writers: Vec<_> = (0..VBUCKETS)
         .map(|vb| {
-            let (alarm, bell) = (Arc::clone(&alarm), Arc::clone(&bell));
+            let (alarm, wake_flag) = (Arc::clone(&alarm), Arc::clone(&wake_flag));
             thread::spawn(move || {
                 if alarm.mark_dirty(vb, 1) {
-                    bell.ring();
+                    wake_flag.wake();
                 }
             })
         })
@@ -73,7 +73,7 @@ fn writers_beside_a_flusher_that_dozes() {
     while flushed.len() < VBUCKETS {
         flushed.extend(alarm.take_dirty());
         if flushed.len() < VBUCKETS && alarm.doze() {
-            bell.wait();
+            wake_flag.wait();
             alarm.wake_up();
         }
     }
@@ -88,17 +88,18 @@ fn no_mutation_is_slept_over() {
 /// Writers wait until the flusher has served them. It gathers them before each flush.
 fn durable_writers_beside_a_flusher_that_gathers() {
     const WRITERS: usize = 2;
-    let (alarm, bell) = (Arc::new(Alarm::new(1)), Arc::new(Bell::default()));
+    let (alarm, wake_flag) = (Arc::new(Alarm::new(1)), Arc::new(WakeFlag::default()));
     let waiting = Arc::new(Mutex::new(0_usize));
     let writers: Vec<_> = (0..WRITERS)
         .map(|_| {
-            let (alarm, bell, waiting) = (Arc::clone(&alarm), Arc::clone(&bell), Arc::clone(&waiting));
+            let (alarm, wake_flag, waiting) =
+                (Arc::clone(&alarm), Arc::clone(&wake_flag), Arc::clone(&waiting));
             thread::spawn(move || {
                 *waiting.lock().unwrap() += 1;
                 // As the engine does: a write counts once it is made, and then asks for its flush.
                 let is_last = alarm.count_durable();
                 if alarm.want_flush() || is_last {
-                    bell.ring();
+                    wake_flag.wake();
                 }
             })
         })
@@ -106,14 +107,14 @@ fn durable_writers_beside_a_flusher_that_gathers() {
     let mut served = 0;
     alarm.gather(WRITERS);
     while alarm.durable() < WRITERS {
-        bell.wait();
+        wake_flag.wait();
     }
     alarm.gather(0);
     while served < WRITERS {
         alarm.begin_flush();
         served += std::mem::take(&mut *waiting.lock().unwrap());
         if served < WRITERS && !alarm.is_flush_wanted() {
-            bell.wait();
+            wake_flag.wait();
         }
     }
     writers.into_iter().for_each(|writer| writer.join().unwrap());
@@ -127,22 +128,23 @@ fn the_last_of_the_gathered_writers_tells_the_flusher() {
 /// Writers come one by one to a flusher that sleeps in between.
 fn writers_beside_a_flusher_that_is_asked() {
     const WRITERS: usize = 3;
-    let (alarm, bell) = (Arc::new(Alarm::new(1)), Arc::new(Bell::default()));
+    let (alarm, wake_flag) = (Arc::new(Alarm::new(1)), Arc::new(WakeFlag::default()));
     let waiting = Arc::new(Mutex::new(0_usize));
     let writers: Vec<_> = (0..WRITERS)
         .map(|_| {
-            let (alarm, bell, waiting) = (Arc::clone(&alarm), Arc::clone(&bell), Arc::clone(&waiting));
+            let (alarm, wake_flag, waiting) =
+                (Arc::clone(&alarm), Arc::clone(&wake_flag), Arc::clone(&waiting));
             thread::spawn(move || {
                 *waiting.lock().unwrap() += 1;
                 if alarm.want_flush() {
-                    bell.ring();
+                    wake_flag.wake();
                 }
             })
         })
         .collect();
     let mut served = 0;
     while served < WRITERS {
-        bell.wait();
+        wake_flag.wait();
         alarm.begin_flush();
         served += std::mem::take(&mut *waiting.lock().unwrap());
     }

@@ -19,14 +19,14 @@ pub struct Alarms(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     next: u64,
-    bells: BTreeMap<u64, Arc<Bell>>,
+    queues: BTreeMap<u64, Arc<WakeQueue>>,
 }
 
 /// What was woken and not asked for yet. Each ticket is there once, however often it is woken.
 #[derive(Debug, Default)]
-struct Bell {
+struct WakeQueue {
     woken: Mutex<BTreeSet<u64>>,
-    rung: Condvar,
+    changed: Condvar,
 }
 
 /// The alarm of one thread: it gives out waiters, and waits for them to be woken.
@@ -34,27 +34,27 @@ struct Bell {
 pub struct Alarm {
     all: Arc<Alarms>,
     number: u64,
-    bell: Arc<Bell>,
+    queue: Arc<WakeQueue>,
 }
 
 impl Alarms {
     /// An alarm for a thread.
     #[must_use]
     pub fn alarm(self: &Arc<Self>) -> Alarm {
-        let bell = Arc::<Bell>::default();
+        let queue = Arc::<WakeQueue>::default();
         let mut known = self.0.lock();
         let number = known.next;
         known.next += 1;
-        known.bells.insert(number, Arc::clone(&bell));
-        Alarm { all: Arc::clone(self), number, bell }
+        known.queues.insert(number, Arc::clone(&queue));
+        Alarm { all: Arc::clone(self), number, queue }
     }
 
     /// Wakes the thread that `waiter` belongs to, unless its alarm is gone.
     pub fn wake(&self, waiter: Waiter) {
-        let bell = self.0.lock().bells.get(&waiter.connection).cloned();
-        if let Some(bell) = bell {
-            bell.woken.lock().insert(waiter.ticket);
-            bell.rung.notify_one();
+        let queue = self.0.lock().queues.get(&waiter.connection).cloned();
+        if let Some(queue) = queue {
+            queue.woken.lock().insert(waiter.ticket);
+            queue.changed.notify_one();
         }
     }
 }
@@ -69,15 +69,15 @@ impl Alarm {
     /// Waits until something was woken, or for so long; tells what was, each ticket once.
     pub fn wait(&self, patience: Duration) -> BTreeSet<u64> {
         let until = Instant::now() + patience;
-        let mut woken = self.bell.woken.lock();
-        while woken.is_empty() && !self.bell.rung.wait_until(&mut woken, until).timed_out() {}
+        let mut woken = self.queue.woken.lock();
+        while woken.is_empty() && !self.queue.changed.wait_until(&mut woken, until).timed_out() {}
         std::mem::take(&mut *woken)
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.all.0.lock().bells.remove(&self.number);
+        self.all.0.lock().queues.remove(&self.number);
     }
 }
 
@@ -114,6 +114,6 @@ mod tests {
         assert!(begun.elapsed() < LONG, "it was not its patience that ended");
         // Its alarm is gone.
         alarms.wake(waiter);
-        assert!(alarms.0.lock().bells.is_empty());
+        assert!(alarms.0.lock().queues.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The thread that makes this node be what the cluster wants of it: drives [`node::Reconciler`], hands its wishes to the links
 //! between nodes, and keeps its report ready for the leader ([`reporting`]).
 //!
-//! It is rung when metadata were applied and when a link or a bucket has changed. Between rings it looks now and then;
+//! It is woken when metadata were applied and when a link or a bucket has changed. Between wake-ups it looks now and then;
 //! while nothing is on its way such a look costs next to nothing, however many vBuckets there are.
 
 mod figures;
@@ -42,8 +42,8 @@ pub(super) struct Parts {
 
 /// Starts the thread.
 pub(super) fn start(parts: Parts) -> io::Result<Attendant> {
-    let bell = Arc::clone(&parts.buckets.bells().reconciler);
-    Attendant::start("reconciler", bell, move |duty| Reconciler::new(parts).attend(duty))
+    let wake_flag = Arc::clone(&parts.buckets.wake_flags().reconciler);
+    Attendant::start("reconciler", wake_flag, move |duty| Reconciler::new(parts).attend(duty))
 }
 
 struct Reconciler {
@@ -153,7 +153,7 @@ impl Reconciler {
             is_news
         });
         if is_news {
-            self.parts.buckets.bells().services.ring();
+            self.parts.buckets.wake_flags().services.wake();
         }
     }
 }

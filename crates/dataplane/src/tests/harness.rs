@@ -37,13 +37,13 @@ const WORKERS_MAX: usize = 2;
 
 /// Delivers wake-ups once there are loops to deliver them to.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct Wakeups {
     wakes: OnceLock<Wakes>,
     /// Kept for connections without a loop.
     woken: Mutex<Vec<Waiter>>,
 }
 
-impl Notifier for Bell {
+impl Notifier for Wakeups {
     fn wake(&self, waiter: Waiter) {
         match self.wakes.get() {
             Some(wakes) => wakes.wake(waiter),
@@ -58,7 +58,7 @@ impl Notifier for Bell {
 pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
     pub(super) audit: Arc<Mutex<Vec<AuditEvent>>>,
-    bell: Arc<Bell>,
+    wakeups: Arc<Wakeups>,
     metadata: Metadata,
     buckets: HashMap<String, (Arc<Bucket>, Arc<BucketMeter>)>,
     /// Where the persistent bucket is.
@@ -77,8 +77,8 @@ impl Node {
         let snapshot = Snapshot::new(Arc::new(metadata.clone()), HashMap::new(), None);
         let log = Arc::clone(&audit);
         let shared = Shared::new(snapshot, move |event| log.lock().unwrap().push(event)).unwrap();
-        let (bell, buckets) = Default::default();
-        let mut node = Self { shared, audit, bell, metadata, buckets, directory: None, holds_back: false };
+        let (wakeups, buckets) = Default::default();
+        let mut node = Self { shared, audit, wakeups, metadata, buckets, directory: None, holds_back: false };
         let admin = Admin { name: "Administrator".into(), credentials: credentials("password") };
         node.apply(&Command::Initialize(Initialize {
             admin,
@@ -246,7 +246,7 @@ impl Node {
                 options.kind = info.kind;
                 options.vbuckets = info.vbuckets;
                 options.codec = value::codec();
-                let bell: Arc<dyn Notifier> = Arc::clone(&self.bell) as _;
+                let wakeups: Arc<dyn Notifier> = Arc::clone(&self.wakeups) as _;
                 let manifest = Arc::new(info.manifest.clone());
                 let stores = match &self.directory {
                     Some(directory) if info.kind == BucketKind::Couchbase => {
@@ -254,7 +254,7 @@ impl Node {
                     }
                     _ => Vec::new(),
                 };
-                let bucket = Bucket::open(options, stores, manifest, bell, self.shared.now());
+                let bucket = Bucket::open(options, stores, manifest, wakeups, self.shared.now());
                 (bucket.unwrap(), Arc::new(BucketMeter::new(WORKERS_MAX)))
             });
             engine.set_manifest(Arc::new(info.manifest.clone()), self.shared.now());
@@ -352,7 +352,7 @@ impl Node {
         options: &WorkerOptions,
     ) -> (Workers, std::net::SocketAddr) {
         let workers = Workers::start(options, Arc::clone(&self.shared)).unwrap();
-        let _ = self.bell.wakes.set(workers.notifier());
+        let _ = self.wakeups.wakes.set(workers.notifier());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         workers.add_listener(listener, kind).unwrap();
@@ -418,7 +418,7 @@ impl Wire {
 
     /// Delivers the wake-ups that have come meanwhile.
     pub(super) fn deliver(&mut self, node: &Node) {
-        for waiter in node.bell.woken.lock().unwrap().drain(..) {
+        for waiter in node.wakeups.woken.lock().unwrap().drain(..) {
             self.connection.wake(waiter.ticket);
         }
     }

@@ -1,6 +1,6 @@
 //! When writers have to tell a shard's flusher of work. No writer tells it twice, and it never sleeps over anything.
 //!
-//! A bell tells it, and costs a system call. So writers look first whether that is needed:
+//! A wake flag tells it, and costs a system call. So writers look first whether that is needed:
 //!
 //! - A client waits for persistence. The first one's writer tells it; after [`Alarm::begin_flush`] the next one's tells it again.
 //! - It dozes, since nothing is dirty. The first mutation that finds it dozing tells it.
