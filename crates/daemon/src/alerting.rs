@@ -125,7 +125,7 @@ impl Control {
                 .into_iter()
                 .flatten()
                 .collect();
-        for (bucket, _) in self.open_buckets().patients() {
+        for (bucket, _) in self.open_buckets().metered_buckets() {
             holding.extend(self.pressure_of(&bucket));
             holding.extend(self.trends_of(&bucket));
         }

@@ -37,7 +37,7 @@ use super::{
     data_dir::DataDir,
     disk::Disk,
     disk_guard,
-    housekeeping::Patient,
+    housekeeping::MeteredBucket,
     identity::ThisNode,
     maps::Cadence,
     shards::{GONE, ShardFolders, ShardsError},
@@ -80,7 +80,7 @@ struct OpenBucket {
 }
 
 /// A dropped bucket that is published no longer and whose threads have been told to end.
-struct Leaver {
+struct DroppedBucket {
     name: String,
     uuid: BucketUuid,
     engine: Arc<Bucket>,
@@ -109,7 +109,7 @@ pub(crate) struct OpenBuckets {
     /// Told when one of those is gone.
     left: Arc<Notify>,
     /// Those of them that nobody waits for yet, for want of a thread.
-    stranded: Mutex<Vec<Leaver>>,
+    removal_backlog: Mutex<Vec<DroppedBucket>>,
     /// When the maps were published that are.
     maps: Mutex<Cadence>,
     /// Grows whenever a bucket was opened or closed.
@@ -137,7 +137,7 @@ impl OpenBuckets {
             open: Mutex::default(),
             leaving: Arc::default(),
             left: Arc::default(),
-            stranded: Mutex::default(),
+            removal_backlog: Mutex::default(),
             maps: Mutex::default(),
             generation: AtomicU64::new(0),
         }
@@ -174,13 +174,13 @@ impl OpenBuckets {
         if !gone.is_empty() {
             self.generation.fetch_add(1, Ordering::Release);
         }
-        let stranded = std::mem::take(&mut *self.stranded.lock());
-        let leavers = gone.into_iter().map(|(name, bucket)| {
+        let backlog = std::mem::take(&mut *self.removal_backlog.lock());
+        let dropped = gone.into_iter().map(|(name, bucket)| {
             let OpenBucket { uuid, engine, threads, .. } = bucket;
-            Leaver { name, uuid, engine, threads }
+            DroppedBucket { name, uuid, engine, threads }
         });
-        for leaver in stranded.into_iter().chain(leavers) {
-            outcome = outcome.and(self.remove(leaver));
+        for bucket in backlog.into_iter().chain(dropped) {
+            outcome = outcome.and(self.remove(bucket));
         }
         outcome
     }
@@ -218,9 +218,9 @@ impl OpenBuckets {
 
     /// Whether a bucket of `metadata` could not be opened, or another one not be removed.
     pub(crate) fn misses(&self, metadata: &Metadata) -> bool {
-        let is_stranded = !self.stranded.lock().is_empty();
+        let has_backlog = !self.removal_backlog.lock().is_empty();
         let open = self.open.lock();
-        is_stranded || metadata.buckets.keys().any(|name| !open.contains_key(name))
+        has_backlog || metadata.buckets.keys().any(|name| !open.contains_key(name))
     }
 
     /// Waits until a dropped bucket is gone that may have been in the way of a new one.
@@ -228,8 +228,8 @@ impl OpenBuckets {
         self.left.notified().await;
     }
 
-    /// All open buckets, for the housekeeper.
-    pub(crate) fn patients(&self) -> Vec<Patient> {
+    /// All open buckets with their meters, for the threads that look after all of them.
+    pub(crate) fn metered_buckets(&self) -> Vec<MeteredBucket> {
         let open = self.open.lock();
         open.values().map(|bucket| (Arc::clone(&bucket.engine), Arc::clone(&bucket.meter))).collect()
     }
@@ -414,19 +414,21 @@ impl OpenBuckets {
     /// Ends a bucket. Its own threads may be at the disk, which may take any time; connections and housekeeping let go of it one
     /// by one; the last holder frees every document and closes the files. None of that must happen to a data-plane loop, or to
     /// the thread that carries out metadata: a thread that may block waits to be the last. Should the process end before, the
-    /// next start removes the files. Without such a thread the bucket is stranded until the next try.
-    fn remove(&self, leaver: Leaver) -> Result<(), BucketError> {
-        let name = leaver.name.clone();
-        let folder = self.data_dir.bucket(&leaver.uuid);
-        let record = self.data_dir.shards_record(&leaver.uuid);
+    /// next start removes the files. Without such a thread the bucket waits in the backlog until the next try.
+    fn remove(&self, bucket: DroppedBucket) -> Result<(), BucketError> {
+        let name = bucket.name.clone();
+        let folder = self.data_dir.bucket(&bucket.uuid);
+        let record = self.data_dir.shards_record(&bucket.uuid);
         let (leaving, left) = (Arc::clone(&self.leaving), Arc::clone(&self.left));
         // Services hold it until they hear that it is closed. A node that is added again at once has to wait for that.
         self.wake_flags.services.wake();
         // Shared, so that it is still there if no thread is.
-        let leaver = Arc::new(Mutex::new(Some(leaver)));
-        let taken = Arc::clone(&leaver);
+        let bucket = Arc::new(Mutex::new(Some(bucket)));
+        let taken = Arc::clone(&bucket);
         let waiter = background::spawn("drop-bucket", move || {
-            let Some(Leaver { name: bucket, uuid, engine, threads }) = taken.lock().take() else { return };
+            let Some(DroppedBucket { name: bucket, uuid, engine, threads }) = taken.lock().take() else {
+                return;
+            };
             threads.stop();
             while Arc::strong_count(&engine) > 1 {
                 std::thread::sleep(LET_GO_EVERY);
@@ -442,7 +444,7 @@ impl OpenBuckets {
             left.notify_one();
         });
         waiter.map(drop).map_err(|source| {
-            self.stranded.lock().extend(leaver.lock().take());
+            self.removal_backlog.lock().extend(bucket.lock().take());
             BucketError::Io { name, source }
         })
     }
@@ -582,7 +584,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let buckets = open_buckets(dir.path(), &metadata_with_bucket(&BucketUuid("open".into())));
         let changing = buckets.changing.lock();
-        assert_eq!((buckets.patients().len(), buckets.list().len()), (1, 1));
+        assert_eq!((buckets.metered_buckets().len(), buckets.list().len()), (1, 1));
         drop(changing);
         buckets.close().unwrap();
     }
@@ -685,7 +687,12 @@ mod tests {
         let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
         let OpenBucket { engine, threads, .. } = buckets.open.lock().remove("b").unwrap();
         buckets.leaving.lock().insert(uuid.clone());
-        buckets.stranded.lock().push(Leaver { name: "b".into(), uuid: uuid.clone(), engine, threads });
+        buckets.removal_backlog.lock().push(DroppedBucket {
+            name: "b".into(),
+            uuid: uuid.clone(),
+            engine,
+            threads,
+        });
         assert!(buckets.misses(&without), "it is tried again, whatever changes");
         assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());

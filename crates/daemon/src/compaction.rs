@@ -26,8 +26,8 @@ use engine::Bucket;
 use parking_lot::Mutex;
 
 use super::{
-    attendant::{Attendant, Duty},
-    housekeeping::{Patient, rest_for},
+    housekeeping::{MeteredBucket, rest_for},
+    node_thread::{Duty, NodeThread},
     standing::give_way,
 };
 
@@ -52,10 +52,10 @@ const DISK_SHARE_MAX: f64 = 0.5;
 
 /// `buckets` lists what is open at the moment; it is asked before every round.
 pub(super) fn start(
-    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+    buckets: impl Fn() -> Vec<MeteredBucket> + Send + 'static,
     shared: Arc<Shared>,
-) -> io::Result<Attendant> {
-    Attendant::start("compaction", Arc::default(), move |duty| {
+) -> io::Result<NodeThread> {
+    NodeThread::start("compaction", Arc::default(), move |duty| {
         give_way();
         while !duty.is_over() {
             let buckets: Vec<Arc<Bucket>> = buckets().into_iter().map(|(bucket, _)| bucket).collect();

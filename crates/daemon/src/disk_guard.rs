@@ -12,8 +12,8 @@ use dataplane::{Shared, shared::DiskLevel};
 use storage::{Fs, Space};
 
 use super::{
-    attendant::Attendant,
-    housekeeping::Patient,
+    housekeeping::MeteredBucket,
+    node_thread::NodeThread,
     options::{DiskFreeMin, DiskOptions},
 };
 
@@ -45,11 +45,11 @@ impl DiskFreeMin {
 pub(super) fn start(
     files: Arc<dyn Fs>,
     (dir, options): (&Path, DiskOptions),
-    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+    buckets: impl Fn() -> Vec<MeteredBucket> + Send + 'static,
     shared: Arc<Shared>,
-) -> io::Result<Attendant> {
+) -> io::Result<NodeThread> {
     let dir = dir.to_owned();
-    Attendant::start("disk-guard", Arc::default(), move |duty| {
+    NodeThread::start("disk-guard", Arc::default(), move |duty| {
         let mut silent = false;
         while !duty.is_over() {
             let before = *shared.disk.lock();
@@ -67,7 +67,7 @@ fn look(
     files: &dyn Fs,
     dir: &Path,
     min: DiskFreeMin,
-    buckets: &[Patient],
+    buckets: &[MeteredBucket],
     was_low: bool,
 ) -> io::Result<DiskLevel> {
     let queued = buckets.iter().map(|(bucket, _)| bucket.dirty_bytes()).sum();

@@ -19,7 +19,7 @@ use dataplane::{BucketMeter, Shared, machine::thread_cpu, meter::Chore};
 use engine::{Bucket, Budget, StepReport};
 
 use super::{
-    attendant::{Attendant, Duty},
+    node_thread::{Duty, NodeThread},
     standing::Contention,
     wake_flag::WakeFlag,
 };
@@ -44,16 +44,16 @@ const WATCHFUL: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// An open bucket and where to count.
-pub(crate) type Patient = (Arc<Bucket>, Arc<BucketMeter>);
+pub(crate) type MeteredBucket = (Arc<Bucket>, Arc<BucketMeter>);
 
 /// `buckets` lists what is open at the moment; it is asked before every round. A thread that wants memory sets `wake_flag`.
 pub(super) fn start(
-    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+    buckets: impl Fn() -> Vec<MeteredBucket> + Send + 'static,
     shared: &Arc<Shared>,
     wake_flag: Arc<WakeFlag>,
-) -> io::Result<Attendant> {
+) -> io::Result<NodeThread> {
     let shared = Arc::clone(shared);
-    Attendant::start("housekeeping", wake_flag, move |duty| {
+    NodeThread::start("housekeeping", wake_flag, move |duty| {
         let contention = Contention::default();
         let mut tidier = Tidier { shared, duty, second: 0, is_unfinished: false, contention };
         while !duty.is_over() {
@@ -78,7 +78,7 @@ struct Tidier<'a> {
 
 impl Tidier<'_> {
     /// Everything that is due, bounded; how long to sleep then, unless woken.
-    fn round(&mut self, buckets: &[Patient]) -> Duration {
+    fn round(&mut self, buckets: &[MeteredBucket]) -> Duration {
         let begin = Instant::now();
         let second = self.shared.now().unix_secs();
         let is_due = self.is_unfinished || second != self.second;

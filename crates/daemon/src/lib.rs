@@ -7,7 +7,6 @@
 
 mod agreement;
 mod alerting;
-mod attendant;
 mod audit;
 mod audit_trail;
 mod background;
@@ -36,6 +35,7 @@ mod internal;
 mod latency_past;
 mod listeners;
 mod maps;
+mod node_thread;
 mod objectives;
 mod options;
 mod orchestration;
@@ -66,7 +66,7 @@ use cluster::{ClusterError, consensus::LogError};
 use dataplane::{Workers, links::Links, tls::TlsError};
 
 use self::{
-    agreement::Agreement, attendant::Attendant, audit::AuditLog, buckets::OpenBuckets, services::Services,
+    agreement::Agreement, audit::AuditLog, buckets::OpenBuckets, node_thread::NodeThread, services::Services,
 };
 pub use self::{
     closing::NotClosed,
@@ -140,9 +140,9 @@ pub struct Node {
     workers: Workers,
     buckets: Arc<OpenBuckets>,
     /// In the order in which they are stopped.
-    attendants: Vec<Attendant>,
-    pacing: Attendant,
-    reconciler: Attendant,
+    attendants: Vec<NodeThread>,
+    pacing: NodeThread,
+    reconciler: NodeThread,
     services: Services,
     links: Arc<Links>,
     agreement: Arc<Agreement>,
@@ -205,7 +205,7 @@ impl Node {
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
         self.services.stop();
         self.agreement.stop();
-        self.attendants.into_iter().for_each(Attendant::stop);
+        self.attendants.into_iter().for_each(NodeThread::stop);
         self.workers.stop(DRAIN_GRACE);
         self.pacing.stop();
         self.buckets.close()?;

@@ -10,7 +10,9 @@ use std::{
 
 use dataplane::{Shared, followers};
 
-use super::{attendant::Attendant, housekeeping::Patient, pressure_log::PressureLog, wake_flag::WakeFlag};
+use super::{
+    housekeeping::MeteredBucket, node_thread::NodeThread, pressure_log::PressureLog, wake_flag::WakeFlag,
+};
 
 /// While nobody waits: how well the disk does is measured all the same.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -24,11 +26,11 @@ const FOLLOWERS_EVERY: Duration = Duration::from_secs(1);
 
 /// `buckets` lists what is open at the moment; `wake_flag` is set when a bucket cannot wait.
 pub(super) fn start(
-    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+    buckets: impl Fn() -> Vec<MeteredBucket> + Send + 'static,
     wake_flag: Arc<WakeFlag>,
     shared: Arc<Shared>,
-) -> io::Result<Attendant> {
-    Attendant::start("pacing", wake_flag, move |duty| {
+) -> io::Result<NodeThread> {
+    NodeThread::start("pacing", wake_flag, move |duty| {
         let mut logs: HashMap<String, PressureLog> = HashMap::new();
         let mut followers_seen = Instant::now();
         while !duty.is_over() {

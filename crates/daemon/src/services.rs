@@ -8,7 +8,7 @@ use http::{Limits, TlsNow};
 use service::{Context, Event, Figures, Hearer, Lifecycle, Port, Running, Service};
 use tokio::sync::watch;
 
-use super::{ServeError, attendant::Attendant, questions::Questions, wake_flag::WakeFlag};
+use super::{ServeError, node_thread::NodeThread, questions::Questions, wake_flag::WakeFlag};
 
 /// Between two looks at copies for services that want to hear of them. The reconciler wakes this thread when it has done something.
 const LOOK: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ pub(super) struct Services {
     /// What tells of buckets.
     figures: Vec<Arc<dyn Figures>>,
     /// Tells them.
-    teller: Option<Attendant>,
+    teller: Option<NodeThread>,
     pub(super) questions: Option<Arc<Questions>>,
 }
 
@@ -99,7 +99,7 @@ impl Services {
         if hearers.is_empty() {
             return Ok(());
         }
-        let teller = Attendant::start("services", wake_flag, move |duty| {
+        let teller = NodeThread::start("services", wake_flag, move |duty| {
             let mut lifecycle = Lifecycle::default();
             let mut tell = |event: Event| hearers.iter_mut().for_each(|hearer| hearer.hear(&event));
             while !duty.is_over() {

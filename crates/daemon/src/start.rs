@@ -21,7 +21,6 @@ use tokio::{runtime::Runtime, sync::watch};
 use super::{
     Node, ServeError, ServeOptions,
     agreement::{self, Agreement, Applied, Inbox},
-    attendant::Attendant,
     audit::AuditLog,
     background::spawn,
     buckets::OpenBuckets,
@@ -35,6 +34,7 @@ use super::{
     housekeeping,
     identity::{Beginning, ThisNode, fresh_node},
     listeners::{self, Listeners},
+    node_thread::NodeThread,
     objectives::Objectives,
     options::{PortsInUse, Program},
     orchestration::Orchestration,
@@ -158,10 +158,10 @@ fn attend(
     disk: &Disk,
     buckets: &Arc<OpenBuckets>,
     shared: &Arc<Shared>,
-) -> Result<(Vec<Attendant>, Attendant), ServeError> {
+) -> Result<(Vec<NodeThread>, NodeThread), ServeError> {
     let list = || {
         let buckets = Arc::clone(buckets);
-        move || buckets.patients()
+        move || buckets.metered_buckets()
     };
     let wake_flags = buckets.wake_flags().clone();
     let housekeeping = housekeeping::start(list(), shared, wake_flags.housekeeping)?;
@@ -276,7 +276,7 @@ impl Background<'_> {
         plane: &Plane,
         control: &Arc<Control>,
         buckets: &Arc<OpenBuckets>,
-    ) -> Result<(Arc<Links>, Attendant), ServeError> {
+    ) -> Result<(Arc<Links>, NodeThread), ServeError> {
         let shared = &plane.shared;
         let links = Links::start(Arc::clone(shared), &plane.workers, self.runtime.handle().clone(), {
             let wake_flag = Arc::clone(&buckets.wake_flags().reconciler);

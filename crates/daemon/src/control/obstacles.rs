@@ -10,7 +10,7 @@ impl Control {
     pub(super) fn find_obstacles(&self) -> Vec<Obstacle> {
         let has_no_lease = self.shared.lease.has_run_out(lease::clock_millis);
         let cannot_write = self.agreement.trouble().is_some() || self.stands_still();
-        let is_broken = || self.buckets.patients().iter().any(|(bucket, _)| bucket.stats().poisoned);
+        let is_broken = || self.buckets.metered_buckets().iter().any(|(bucket, _)| bucket.stats().poisoned);
         let found = [
             (has_no_lease, Obstacle::NoLease),
             (cannot_write, Obstacle::MetadataLog),

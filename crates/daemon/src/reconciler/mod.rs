@@ -24,9 +24,9 @@ use tokio::sync::watch;
 
 use self::figures::Figures;
 use super::{
-    attendant::{Attendant, Duty},
     buckets::OpenBuckets,
     control::Control,
+    node_thread::{Duty, NodeThread},
 };
 
 /// What the reconciler works with.
@@ -41,9 +41,9 @@ pub(super) struct Parts {
 }
 
 /// Starts the thread.
-pub(super) fn start(parts: Parts) -> io::Result<Attendant> {
+pub(super) fn start(parts: Parts) -> io::Result<NodeThread> {
     let wake_flag = Arc::clone(&parts.buckets.wake_flags().reconciler);
-    Attendant::start("reconciler", wake_flag, move |duty| Reconciler::new(parts).attend(duty))
+    NodeThread::start("reconciler", wake_flag, move |duty| Reconciler::new(parts).attend(duty))
 }
 
 struct Reconciler {

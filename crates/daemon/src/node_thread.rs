@@ -1,4 +1,4 @@
-//! A thread that attends to all buckets of the node: it looks at them, rests unless woken, and goes on until it is stopped.
+//! A thread of the node, for all of its buckets: it looks at them, rests unless woken, and goes on until it is stopped.
 
 use std::{
     io,
@@ -32,12 +32,12 @@ impl Duty {
 }
 
 /// The running thread.
-pub(super) struct Attendant {
+pub(super) struct NodeThread {
     duty: Duty,
     thread: JoinHandle<()>,
 }
 
-impl Attendant {
+impl NodeThread {
     /// `attend` ends soon after its duty is over; waking `wake_flag` ends its rests.
     pub(super) fn start(
         name: &str,
@@ -69,17 +69,17 @@ mod tests {
     fn it_is_rung_out_of_its_rest_and_stopped_in_it() {
         let (looked, looks) = mpsc::channel();
         let wake_flag = Arc::new(WakeFlag::default());
-        let attendant = Attendant::start("attendant", Arc::clone(&wake_flag), move |duty| {
+        let thread = NodeThread::start("node-thread", Arc::clone(&wake_flag), move |duty| {
             while !duty.is_over() {
                 looked.send(()).unwrap();
                 duty.rest(Duration::from_secs(3600));
             }
         });
-        let attendant = attendant.unwrap();
+        let thread = thread.unwrap();
         looks.recv().unwrap();
         wake_flag.wake();
         looks.recv().unwrap();
-        attendant.stop();
+        thread.stop();
         assert!(looks.recv().is_err(), "it has ended");
     }
 }
