@@ -76,9 +76,9 @@ pub(crate) enum After {
     Close,
 }
 
-/// What the first byte decided.
+/// The protocol of a connection; its first byte decides it.
 #[derive(Debug)]
-enum Speech {
+enum Protocol {
     /// Nothing came yet, and the port allows both.
     Undecided,
     Binary,
@@ -98,7 +98,7 @@ struct Input<'a> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) session: Session,
-    speech: Speech,
+    protocol: Protocol,
     waiting: Waiting,
     /// Nothing may be executed for now.
     blocked: bool,
@@ -134,16 +134,17 @@ impl Connection {
     /// A connection to a node that is followed.
     pub(crate) fn of_link(order: LinkOrder, transport: &Transport, context: &Context) -> Self {
         let link = Inbound::new(order, context.waiter(0), context);
-        Self::speaking(Session::of_link(transport, &context.snapshot), Speech::Link(Box::new(link)))
+        Self::speaking(Session::of_link(transport, &context.snapshot), Protocol::Link(Box::new(link)))
     }
 
     pub(crate) fn with_session(session: Session) -> Self {
-        let speech = if session.kind == ListenerKind::Memcached { Speech::Undecided } else { Speech::Binary };
-        Self::speaking(session, speech)
+        let protocol =
+            if session.kind == ListenerKind::Memcached { Protocol::Undecided } else { Protocol::Binary };
+        Self::speaking(session, protocol)
     }
 
-    fn speaking(session: Session, speech: Speech) -> Self {
-        Self { session, speech, waiting: Waiting::default(), blocked: false, barrier: false }
+    fn speaking(session: Session, protocol: Protocol) -> Self {
+        Self { session, protocol, waiting: Waiting::default(), blocked: false, barrier: false }
     }
 
     /// Whether somebody has logged in, or no login is needed for its bucket.
@@ -172,8 +173,8 @@ impl Connection {
     }
 
     fn link(&self) -> Option<&Inbound> {
-        match &self.speech {
-            Speech::Link(link) => Some(link),
+        match &self.protocol {
+            Protocol::Link(link) => Some(link),
             _ => None,
         }
     }
@@ -188,8 +189,8 @@ impl Connection {
 
     /// Marks a parked request for execution. Unknown tickets were answered already.
     pub(crate) fn wake(&mut self, ticket: u64) {
-        match (&mut self.speech, &mut self.session.dcp) {
-            (Speech::Link(link), _) => link.wake(ticket),
+        match (&mut self.protocol, &mut self.session.dcp) {
+            (Protocol::Link(link), _) => link.wake(ticket),
             (_, Some(dcp)) if ticket >= STREAM_TICKETS => dcp.wake(ticket),
             _ => self.waiting.wake(ticket),
         }
@@ -220,7 +221,7 @@ impl Connection {
 
     /// Lets streams say what they have; false if the connection is to be closed.
     pub(crate) fn pump(&mut self, out: &mut Output, context: &mut Context) -> bool {
-        if let Speech::Link(link) = &mut self.speech {
+        if let Protocol::Link(link) = &mut self.protocol {
             return link.tend(out, context);
         }
         self.session.dcp.as_mut().is_none_or(|dcp| out.is_full() || dcp.pump(out, context))
@@ -245,7 +246,7 @@ impl Connection {
 
     /// Follows the node's state, answers parked requests that can be, pushes a newer cluster map.
     pub(crate) fn catch_up(&mut self, out: &mut Output, context: &mut Context) -> After {
-        if let Speech::Link(link) = &mut self.speech {
+        if let Protocol::Link(link) = &mut self.protocol {
             return link.catch_up(out, context);
         }
         match self.session.refresh(&context.snapshot) {
@@ -276,7 +277,7 @@ impl Connection {
     }
 
     fn is_unordered(&self) -> bool {
-        self.session.has(Feature::UnorderedExecution) && matches!(self.speech, Speech::Binary)
+        self.session.has(Feature::UnorderedExecution) && matches!(self.protocol, Protocol::Binary)
     }
 
     fn resume(&mut self, parked: Parked, out: &mut Output, context: &mut Context) -> Flow {
@@ -289,7 +290,7 @@ impl Connection {
         let others = self.waiting.len();
         let now_read_at = std::mem::replace(&mut context.read_at, read_at);
         let resumed = Resumed { ticket, stage, completion, timed_out };
-        let flow = if let Speech::Text(_) = self.speech {
+        let flow = if let Protocol::Text(_) = self.protocol {
             match parse(&packet, base::limits::VALUE_BYTES_MAX) {
                 Parsed::Command { command, .. } => {
                     self.execute_text(&packet, &command, Some(resumed), out, context)
@@ -311,7 +312,7 @@ impl Connection {
 
     /// Something was read that is no whole packet yet.
     pub(crate) fn hear_part(&mut self, context: &Context) {
-        if let Speech::Link(link) = &mut self.speech {
+        if let Protocol::Link(link) = &mut self.protocol {
             link.hear_part(context);
         }
     }
@@ -323,19 +324,19 @@ impl Connection {
         out: &mut Output,
         context: &mut Context,
     ) -> (usize, After) {
-        if let Speech::Link(link) = &mut self.speech {
+        if let Protocol::Link(link) = &mut self.protocol {
             return link.consume(input, out, context);
         }
-        if let Speech::Undecided = self.speech {
+        if let Protocol::Undecided = self.protocol {
             match input.first() {
                 None => return (0, After::Need(1)),
-                Some(&first) if Magic::from_wire(first).is_some() => self.speech = Speech::Binary,
-                Some(_) => self.speech = Speech::Text(Box::default()),
+                Some(&first) if Magic::from_wire(first).is_some() => self.protocol = Protocol::Binary,
+                Some(_) => self.protocol = Protocol::Text(Box::default()),
             }
         }
         let (others, queued) = (self.waiting.len(), context.stopwatch.queued());
-        let result = match self.speech {
-            Speech::Text(_) => self.consume_text(input, out, context),
+        let result = match self.protocol {
+            Protocol::Text(_) => self.consume_text(input, out, context),
             _ => self.consume_binary(input, out, context),
         };
         self.record_batch(others, Some(queued), context);
@@ -390,7 +391,7 @@ impl Connection {
                     }
                     executed += 1;
                     // Any command may have something large to copy.
-                    context.laboured |= executed % CHECKED_REQUESTS == 0;
+                    context.check_turn_time |= executed % CHECKED_REQUESTS == 0;
                 }
                 Flow::NotYet => {}
                 Flow::Close => return (at, After::Close),
@@ -521,7 +522,7 @@ impl Connection {
             ));
         }
         let traits = opcodes::of(request.loud);
-        context.laboured |= traits.may_take_long;
+        context.check_turn_time |= traits.may_take_long;
         let Err(stop) = result else {
             context.ran(traits.kind);
             return if self.session.quitting { Flow::Close } else { Flow::Next };

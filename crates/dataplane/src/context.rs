@@ -63,8 +63,8 @@ pub(crate) struct Context {
     pub(crate) planned: Vec<Option<Located>>,
     /// The same for the first request of the input to be consumed next.
     pub(crate) previewed: Option<Located>,
-    /// A command was executed that may take long.
-    pub(crate) laboured: bool,
+    /// A command was executed that may take long: the time of the turn is to be checked.
+    pub(crate) check_turn_time: bool,
     /// Operations executed since latencies were last recorded.
     pub(crate) ran: Vec<(OpKind, u64)>,
     /// What the request that goes on now has waited for, and how long.
@@ -95,7 +95,7 @@ impl Context {
             keys: Vec::new(),
             planned: Vec::new(),
             previewed: None,
-            laboured: false,
+            check_turn_time: false,
             ran: Vec::new(),
             waited: None,
             bytes_read: 0,
@@ -193,7 +193,7 @@ impl Context {
 
     /// Whether what was executed took so long that others have to come first.
     pub(crate) fn is_turn_over(&mut self) -> bool {
-        std::mem::take(&mut self.laboured) && self.read_at.elapsed() >= TURN_TIME
+        std::mem::take(&mut self.check_turn_time) && self.read_at.elapsed() >= TURN_TIME
     }
 
     /// Microseconds since the input was read.

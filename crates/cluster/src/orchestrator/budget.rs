@@ -34,12 +34,12 @@ pub(super) struct Budget {
 
 /// How many roles may be on their way at once; the more cautious one is the lesser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Manner {
+pub(super) enum HandoverLimit {
     OneByOne,
     Freely,
 }
 
-impl Manner {
+impl HandoverLimit {
     fn most(self) -> u64 {
         match self {
             Self::Freely => HANDOVERS_PER_NODE,
@@ -107,8 +107,8 @@ impl Budget {
         free
     }
 
-    pub(super) fn admit_handover(&mut self, from: NodeId, to: NodeId, manner: Manner) -> bool {
-        let busy = |node: &NodeId| self.handovers.get(node).copied().unwrap_or(0) >= manner.most();
+    pub(super) fn admit_handover(&mut self, from: NodeId, to: NodeId, limit: HandoverLimit) -> bool {
+        let busy = |node: &NodeId| self.handovers.get(node).copied().unwrap_or(0) >= limit.most();
         let free = ![from, to].iter().any(busy);
         if free {
             self.add_handover(from, to);

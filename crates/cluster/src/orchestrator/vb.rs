@@ -26,7 +26,7 @@ use base::{NodeId, Seqno, VbId, VbRole, bucket::BucketKind};
 
 use super::{
     Note,
-    budget::{self, Budget, Manner},
+    budget::{self, Budget, HandoverLimit},
     heard::Heard,
     lag::Behind,
 };
@@ -290,29 +290,29 @@ impl Scene<'_> {
         }
         let heard = |node| self.heard.is_heard(node, self.now_ms);
         let can = !self.is_cooling && heard(active) && heard(leader) && self.unwell().is_none();
-        let manner = self.manner(active, leader).filter(|_| can)?.min(self.pace()?);
-        budget.admit_handover(active, leader, manner).then(|| VbStep::StartHandover(target.to_vec()))
+        let limit = self.handover_limit(active, leader).filter(|_| can)?.min(self.pace()?);
+        budget.admit_handover(active, leader, limit).then(|| VbStep::StartHandover(target.to_vec()))
     }
 
     /// How active roles may go from one node to another: freely to where writers fare no worse, so that leaving a node that
     /// is overloaded waits for nothing. A node that is pressed harder, by the copies that it is getting perhaps, is waited for,
     /// but not for ever: it may not get any better before they are there.
-    fn manner(&self, from: NodeId, to: NodeId) -> Option<Manner> {
+    fn handover_limit(&self, from: NodeId, to: NodeId) -> Option<HandoverLimit> {
         let pressure = |node| self.heard.pressure(node, &self.bucket.uuid, self.now_ms);
         let ((there, pressed_ms), (here, _)) = (pressure(to), pressure(from));
         if there <= here {
-            return Some(Manner::Freely);
+            return Some(HandoverLimit::Freely);
         }
-        (pressed_ms >= PRESSED_PATIENCE_MS).then_some(Manner::OneByOne)
+        (pressed_ms >= PRESSED_PATIENCE_MS).then_some(HandoverLimit::OneByOne)
     }
 
     /// How the role may go by how far the copies are behind.
-    fn pace(&self) -> Option<Manner> {
+    fn pace(&self) -> Option<HandoverLimit> {
         let behind = self.behind?;
         if is_prompt(behind) {
-            return Some(Manner::Freely);
+            return Some(HandoverLimit::Freely);
         }
-        (behind.watched_ms >= PROMPT_PATIENCE_MS).then_some(Manner::OneByOne)
+        (behind.watched_ms >= PROMPT_PATIENCE_MS).then_some(HandoverLimit::OneByOne)
     }
 
     /// Whether copies may begin to travel: to nodes that are there to take them, as far as there is room for more.

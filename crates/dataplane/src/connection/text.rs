@@ -2,7 +2,7 @@
 
 use protocol::text::Command;
 
-use super::{After, CHECKED_REQUESTS, Connection, Flow, Speech, TURN_REQUESTS};
+use super::{After, CHECKED_REQUESTS, Connection, Flow, Protocol, TURN_REQUESTS};
 use crate::{
     call::{Resumed, Stop},
     context::Context,
@@ -31,7 +31,7 @@ impl Connection {
                 return (at, After::Again);
             }
             let rest = input.get(at..).unwrap_or_default();
-            let Speech::Text(state) = &mut self.speech else { return (at, After::Close) };
+            let Protocol::Text(state) = &mut self.protocol else { return (at, After::Close) };
             match state.step(rest, out) {
                 Step::Need(need) => return (at, After::Need(need)),
                 Step::Skip(length) => at += length,
@@ -47,7 +47,7 @@ impl Connection {
                         self.look_ahead_text(input.get(at..).unwrap_or_default(), context);
                     }
                     executed += 1;
-                    context.laboured |= executed % CHECKED_REQUESTS == 0;
+                    context.check_turn_time |= executed % CHECKED_REQUESTS == 0;
                 }
             }
             if context.is_turn_over() {

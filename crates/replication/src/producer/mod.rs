@@ -41,7 +41,7 @@ use noop::{Due, Noop};
 use opening::refused;
 use outbox::{Outbox, Sent};
 use packing::Packer;
-use script::Manner;
+use script::ConsumerOptions;
 use stats::ProducerStats;
 use stream::{Progress, Stream};
 use value::ValueMode;
@@ -240,7 +240,7 @@ impl Producer {
             }
             Due::Silent => return false,
         }
-        let manner = Manner::new(&self.negotiated, &self.controls);
+        let options = ConsumerOptions::new(&self.negotiated, &self.controls);
         // Looked at in every turn: the bucket's mode may change.
         let packs = self.controls.unpacks && self.bucket.compression() == CompressionMode::Active;
         let mut packer = packs.then(|| self.packer.take().unwrap_or_else(|| Box::new(Packer::new())));
@@ -264,13 +264,13 @@ impl Producer {
             let unfinished = self.unfinished.take();
             let Some(slot) = unfinished.or_else(|| self.ready.pop_front()) else { break };
             let Some(Some(stream)) = self.slots.get_mut(slot as usize) else { continue };
-            let may_be_held = manner.is_node && unfinished.is_none();
+            let may_be_held = options.is_node && unfinished.is_none();
             if may_be_held && stream.tells_history() && !out.flow.has_room_for_history() {
                 self.held.push_back(slot);
                 continue;
             }
             let before = out.sent.bytes;
-            let progress = stream.pump(&self.bucket, manner, &mut out, now);
+            let progress = stream.pump(&self.bucket, options, &mut out, now);
             if stream.tells_history() {
                 out.flow.note_history(out.sent.bytes - before);
             }

@@ -47,9 +47,9 @@ impl Say {
     }
 }
 
-/// How a consumer wants to be told.
+/// What a consumer negotiated: how it wants to be told.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Manner {
+pub(super) struct ConsumerOptions {
     /// Understands "seqno advanced": it negotiated collections.
     pub(super) advances: bool,
     /// Wants to hear of modified collections.
@@ -64,7 +64,7 @@ pub(super) struct Manner {
     pub(super) is_node: bool,
 }
 
-impl Manner {
+impl ConsumerOptions {
     pub(super) const fn new(negotiated: &Negotiated, controls: &Controls) -> Self {
         Self {
             is_node: negotiated.replica.is_some(),
@@ -148,7 +148,7 @@ impl Script {
         &mut self,
         batch: FeedBatch,
         filter: &mut Filter,
-        manner: Manner,
+        options: ConsumerOptions,
         default_high: impl FnOnce() -> Seqno,
         out: &mut VecDeque<Say>,
     ) {
@@ -157,34 +157,34 @@ impl Script {
             self.skipping = std::mem::take(&mut self.skip_deletions) && snapshot.from_disk;
             self.open = None;
             if ends_snapshot && !snapshot.from_disk {
-                let admitted = self.admit(items, filter, manner);
-                self.tell_whole(&snapshot, admitted, manner, out);
+                let admitted = self.admit(items, filter, options);
+                self.tell_whole(&snapshot, admitted, options, out);
                 self.read = snapshot.end;
                 return;
             }
             // Tombstones that are purged left no trace in what is known of the default collection either.
             let last_change = || default_high().max(snapshot.purge_seqno);
             // What lies behind the last visible mutation is for those who are told of prepares.
-            let end = if manner.prepares { snapshot.end } else { snapshot.end.min(snapshot.max_visible) };
-            let end = if manner.advances { end } else { end.min(last_change()) };
+            let end = if options.prepares { snapshot.end } else { snapshot.end.min(snapshot.max_visible) };
+            let end = if options.advances { end } else { end.min(last_change()) };
             self.open = Some(Open { snapshot, end, announced: false, last: Seqno(0) });
         }
-        let admitted = self.admit(items, filter, manner);
-        self.tell_part(admitted, ends_snapshot, manner, out);
+        let admitted = self.admit(items, filter, options);
+        self.tell_part(admitted, ends_snapshot, options, out);
     }
 
-    fn admit(&self, items: Vec<FeedItem>, filter: &mut Filter, manner: Manner) -> Admitted {
+    fn admit(&self, items: Vec<FeedItem>, filter: &mut Filter, options: ConsumerOptions) -> Admitted {
         let mut admitted = Admitted { says: Vec::with_capacity(items.len()), ..Admitted::default() };
         for item in items {
             let seqno = item.seqno;
             let say = match item.kind {
-                FeedKind::System if !manner.is_node => {
+                FeedKind::System if !options.is_node => {
                     let Some(recorded) = Recorded::of(&item) else { continue };
                     let event = events::in_protocol(&recorded);
                     if !filter.admits_event(&event) {
                         continue;
                     }
-                    if matches!(event, SystemEvent::CollectionModified { .. }) && !manner.modifications {
+                    if matches!(event, SystemEvent::CollectionModified { .. }) && !options.modifications {
                         admitted.hidden = Some(seqno);
                         continue;
                     }
@@ -205,17 +205,17 @@ impl Script {
         &mut self,
         snapshot: &FeedSnapshot,
         admitted: Admitted,
-        manner: Manner,
+        options: ConsumerOptions,
         out: &mut VecDeque<Say>,
     ) {
-        let hidden = admitted.hidden.filter(|seqno| manner.advances && *seqno > admitted.last);
+        let hidden = admitted.hidden.filter(|seqno| options.advances && *seqno > admitted.last);
         let filled = self.unfinished.is_some_and(|begun| self.read < begun.end && snapshot.end >= begun.end);
-        let end = if manner.is_node {
+        let end = if options.is_node {
             // Without gaps, so that the follower can tell that it has everything.
             snapshot.end
         } else if !admitted.says.is_empty() {
             hidden.unwrap_or(admitted.last)
-        } else if manner.advances && filled {
+        } else if options.advances && filled {
             // It waits for the rest of a snapshot, of which nothing is for it.
             snapshot.end
         } else if let Some(hidden) = hidden {
@@ -223,7 +223,7 @@ impl Script {
         } else {
             return;
         };
-        let marker = self.marker(snapshot, end, manner);
+        let marker = self.marker(snapshot, end, options);
         out.push_back(Say::Marker(marker));
         out.extend(admitted.says);
         if end > admitted.last {
@@ -232,16 +232,22 @@ impl Script {
     }
 
     /// Part of a snapshot that is announced.
-    fn tell_part(&mut self, admitted: Admitted, ends: bool, manner: Manner, out: &mut VecDeque<Say>) {
+    fn tell_part(
+        &mut self,
+        admitted: Admitted,
+        ends: bool,
+        options: ConsumerOptions,
+        out: &mut VecDeque<Say>,
+    ) {
         let Some(mut open) = self.open.take() else { return };
         // What ends where the consumer is already has nothing for it: of what lies behind that it is not told.
         let has_gap = ends && open.last.max(admitted.last) < open.end && self.read < open.end;
-        if !open.announced && (!admitted.says.is_empty() || (has_gap && manner.advances)) {
+        if !open.announced && (!admitted.says.is_empty() || (has_gap && options.advances)) {
             out.push_back(if open.snapshot.unordered {
                 self.unfinished = None;
                 Say::OsoBegin
             } else {
-                Say::Marker(self.marker(&open.snapshot, open.end, manner))
+                Say::Marker(self.marker(&open.snapshot, open.end, options))
             });
             open.announced = true;
         }
@@ -254,7 +260,7 @@ impl Script {
             open.end = open.snapshot.end;
             out.push_back(Say::Marker(SnapshotMarker {
                 start,
-                ..self.marker(&open.snapshot, open.end, manner)
+                ..self.marker(&open.snapshot, open.end, options)
             }));
             says = beyond;
         }
@@ -268,8 +274,8 @@ impl Script {
             return;
         }
         self.read = open.snapshot.end;
-        let says_gap = !open.snapshot.unordered || manner.out_of_order == OutOfOrder::WithSeqnoAdvanced;
-        if has_gap && manner.advances && says_gap {
+        let says_gap = !open.snapshot.unordered || options.out_of_order == OutOfOrder::WithSeqnoAdvanced;
+        if has_gap && options.advances && says_gap {
             out.push_back(Say::Advanced(open.end));
         }
         if open.announced && open.snapshot.unordered {
@@ -277,7 +283,7 @@ impl Script {
         }
     }
 
-    fn marker(&mut self, snapshot: &FeedSnapshot, end: Seqno, manner: Manner) -> SnapshotMarker {
+    fn marker(&mut self, snapshot: &FeedSnapshot, end: Seqno, options: ConsumerOptions) -> SnapshotMarker {
         let start = match self.unfinished.take() {
             Some(unfinished) => unfinished.start.min(snapshot.start),
             None => snapshot.start.next(),
@@ -288,10 +294,10 @@ impl Script {
             MarkerFlags::MEMORY
         };
         let (max_visible, high_completed) = (snapshot.max_visible.min(end), snapshot.high_completed);
-        let version = if snapshot.from_disk && manner.marker_v22 {
+        let version = if snapshot.from_disk && options.marker_v22 {
             let (purge_seqno, high_prepared) = (snapshot.purge_seqno, snapshot.high_prepared);
             MarkerVersion::V22 { max_visible, high_completed, purge_seqno, high_prepared }
-        } else if manner.replicates {
+        } else if options.replicates {
             MarkerVersion::V2 { max_visible, high_completed }
         } else {
             MarkerVersion::V1
@@ -306,7 +312,7 @@ mod tests {
     use base::Manifest;
     use protocol::binary::dcp::StreamFilter;
 
-    const ALL: Manner = Manner {
+    const ALL: ConsumerOptions = ConsumerOptions {
         advances: true,
         modifications: false,
         marker_v22: false,
@@ -315,7 +321,7 @@ mod tests {
         out_of_order: OutOfOrder::Yes,
         is_node: false,
     };
-    const LEGACY: Manner = Manner { advances: false, ..ALL };
+    const LEGACY: ConsumerOptions = ConsumerOptions { advances: false, ..ALL };
 
     fn script(start: u64, snap_start: u64, through: u64) -> Script {
         let unfinished = Unfinished { start: Seqno(snap_start), end: Seqno(through) };
@@ -336,12 +342,16 @@ mod tests {
     }
 
     /// What is said about batches of which nothing is for the consumer.
-    fn told(script: &mut Script, manner: Manner, batches: &[(Option<FeedSnapshot>, bool)]) -> Vec<String> {
+    fn told(
+        script: &mut Script,
+        options: ConsumerOptions,
+        batches: &[(Option<FeedSnapshot>, bool)],
+    ) -> Vec<String> {
         let mut filter = Filter::new(&StreamFilter::default(), true, &Manifest::default()).unwrap();
         let mut out = VecDeque::new();
         for (snapshot, ends_snapshot) in batches {
             let batch = FeedBatch { snapshot: *snapshot, items: Vec::new(), ends_snapshot: *ends_snapshot };
-            script.follow(batch, &mut filter, manner, || Seqno(u64::MAX), &mut out);
+            script.follow(batch, &mut filter, options, || Seqno(u64::MAX), &mut out);
         }
         let tell = |say: Say| match say {
             Say::Marker(marker) => format!("{}..{} type {}", marker.start, marker.end, marker.flags.0),
@@ -395,8 +405,8 @@ mod tests {
     #[test]
     fn markers_say_as_much_as_the_consumer_understands() {
         let disk = snapshot(0, 20, true);
-        let version = |manner: Manner, snapshot: &FeedSnapshot| {
-            script(0, 0, 0).marker(snapshot, snapshot.end, manner).version
+        let version = |options: ConsumerOptions, snapshot: &FeedSnapshot| {
+            script(0, 0, 0).marker(snapshot, snapshot.end, options).version
         };
         let (max_visible, high_completed) = (Seqno(20), Seqno(0));
         let v2 = MarkerVersion::V2 { max_visible, high_completed };
@@ -407,12 +417,12 @@ mod tests {
             high_prepared: Seqno(0),
         };
         assert_eq!(version(ALL, &disk), MarkerVersion::V1);
-        assert_eq!(version(Manner { replicates: true, ..ALL }, &disk), v2);
-        let newest = Manner { marker_v22: true, replicates: true, ..ALL };
+        assert_eq!(version(ConsumerOptions { replicates: true, ..ALL }, &disk), v2);
+        let newest = ConsumerOptions { marker_v22: true, replicates: true, ..ALL };
         assert_eq!(version(newest, &disk), v22);
         assert_eq!(version(newest, &snapshot(0, 20, false)), v2);
         assert_eq!(
-            version(Manner { replicates: false, ..newest }, &snapshot(0, 20, false)),
+            version(ConsumerOptions { replicates: false, ..newest }, &snapshot(0, 20, false)),
             MarkerVersion::V1
         );
     }
@@ -429,7 +439,7 @@ mod tests {
     #[test]
     fn out_of_order_snapshots_have_no_marker() {
         let unordered = FeedSnapshot { unordered: true, ..snapshot(0, 20, true) };
-        let with_end = Manner { out_of_order: OutOfOrder::WithSeqnoAdvanced, ..ALL };
+        let with_end = ConsumerOptions { out_of_order: OutOfOrder::WithSeqnoAdvanced, ..ALL };
         let batches = [(Some(unordered), false), (None, true)];
         assert_eq!(told(&mut script(0, 0, 0), with_end, &batches), ["OsoBegin", "at 20", "OsoEnd"]);
         let mut script = script(0, 0, 0);

@@ -19,7 +19,7 @@ use super::{
     events,
     filter::Filter,
     outbox::Outbox,
-    script::{Manner, Say, Script},
+    script::{ConsumerOptions, Say, Script},
     standing::Standing,
     stats::{StreamPhase, StreamStats},
 };
@@ -133,7 +133,7 @@ impl Stream {
     pub(super) fn pump(
         &mut self,
         bucket: &Bucket,
-        manner: Manner,
+        options: ConsumerOptions,
         out: &mut Outbox<'_>,
         now: Now,
     ) -> Progress {
@@ -161,7 +161,7 @@ impl Stream {
                     let from_disk = self.script.is_in_backfill()
                         || batch.snapshot.as_ref().is_some_and(|snapshot| snapshot.from_disk);
                     self.note_phase(from_disk);
-                    self.script.follow(batch, &mut self.filter, manner, default_high, &mut self.pending);
+                    self.script.follow(batch, &mut self.filter, options, default_high, &mut self.pending);
                     if ends {
                         self.end_if_done();
                     }
