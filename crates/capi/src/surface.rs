@@ -70,7 +70,7 @@ impl Views {
             from: &from,
         };
         let admitted = self.context.front.admit(&asked, &rights, &parts.headers, body, &from).await?;
-        Ok(self.tell(&parts, &asked.path, admitted, &from, Door::Own).await)
+        Ok(self.tell(&parts, &asked.path, admitted, &from, PortKind::Own).await)
     }
 
     /// Answers a request that was admitted.
@@ -80,7 +80,7 @@ impl Views {
         path: &[String],
         Admitted { meta, user, body }: Admitted,
         from: &Connection,
-        door: Door,
+        port: PortKind,
     ) -> Reply {
         let kind = JsonType::accepted(&parts.headers);
         let Some((first, rest)) = path.split_first() else { return welcome(kind, &parts.method) };
@@ -95,7 +95,7 @@ impl Views {
                 let (context, uuid) = (&self.context, info.uuid.clone());
                 let (user, bucket) = (&user, database.bucket);
                 let request = Request { context, user, from, kind, bucket, uuid, name: "" };
-                self.answer(request, (&meta, info), Target::of(rest), parts, body, door).await
+                self.answer(request, (&meta, info), Target::of(rest), parts, body, port).await
             }
             Err(refused) => Err(refused),
         };
@@ -109,7 +109,7 @@ impl Views {
         target: Target<'_>,
         parts: &Parts,
         body: Bytes,
-        door: Door,
+        port: PortKind,
     ) -> Result<Reply, Refused> {
         let kind = request.kind;
         match (target, parts.method.as_str()) {
@@ -121,7 +121,7 @@ impl Views {
             (Target::Design(_), _) => Ok(answer::method_not_allowed(kind, OF_DESIGN)),
             (Target::View(design, view), "GET" | "HEAD" | "POST") => {
                 let Request { user, from, bucket, .. } = request;
-                let may_redirect = door == Door::Own;
+                let may_redirect = port == PortKind::Own;
                 let asked =
                     queries::Request { user, from, kind, bucket, design, view, parts, body, may_redirect };
                 self.queries.answer(meta, info, asked).await
@@ -155,7 +155,7 @@ impl Views {
 
 /// By which ports a request has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum PortKind {
     /// Those of views.
     Own,
     /// Those of REST. A browser there can follow nobody to another port.
@@ -170,7 +170,7 @@ impl Behind for Views {
         admitted: Admitted,
         from: Connection,
     ) -> BoxFuture<'static, Reply> {
-        Box::pin(async move { self.tell(&parts, &path, admitted, &from, Door::Rest).await })
+        Box::pin(async move { self.tell(&parts, &path, admitted, &from, PortKind::Rest).await })
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn all() -> Vec<Box<dyn Service>> {
 }
 
 /// What serves the ports of services.
-pub(super) struct Doors<'a> {
+pub(super) struct ServicePorts<'a> {
     /// Bound and not taken yet, by [`Port::name`].
     pub(super) listeners: Vec<(&'static str, TcpListener)>,
     pub(super) tls: TlsNow,
@@ -44,7 +44,7 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Starts services one after the other, each behind its own doors, with what `context` gives it by its name. To be called within
+    /// Starts services one after the other, each behind its own service_ports, with what `context` gives it by its name. To be called within
     /// the runtime of that.
     ///
     /// # Errors
@@ -52,20 +52,20 @@ impl Services {
     pub(super) fn start(
         services: Vec<Box<dyn Service>>,
         context: &dyn Fn(&'static str) -> Context,
-        mut doors: Doors<'_>,
+        mut service_ports: ServicePorts<'_>,
     ) -> Result<Self, ServeError> {
-        let mut all = Self { questions: Some(Arc::clone(&doors.questions)), ..Self::default() };
+        let mut all = Self { questions: Some(Arc::clone(&service_ports.questions)), ..Self::default() };
         for service in services {
             let name = service.name();
-            match open(service, context(name), &mut doors) {
+            match open(service, context(name), &mut service_ports) {
                 Ok(running) => {
                     all.hearers.extend(running.hearer());
                     all.figures.extend(running.figures());
                     if let Some(answers) = running.answers() {
-                        doors.questions.answered_by(name, answers);
+                        service_ports.questions.answered_by(name, answers);
                     }
                     if let Some(behind) = running.behind() {
-                        doors.questions.reached_by(name, behind);
+                        service_ports.questions.reached_by(name, behind);
                     }
                     all.running.push((name, running));
                 }
@@ -141,20 +141,20 @@ impl Services {
 fn open(
     service: Box<dyn Service>,
     context: Context,
-    doors: &mut Doors<'_>,
+    service_ports: &mut ServicePorts<'_>,
 ) -> Result<Box<dyn Running>, ServeError> {
-    let taken: Result<Vec<_>, _> = service.ports().iter().map(|port| doors.take(*port)).collect();
+    let taken: Result<Vec<_>, _> = service.ports().iter().map(|port| service_ports.take(*port)).collect();
     let taken = taken?;
     let running = service.start(context)?;
     for (port, listener) in taken {
-        let tls = port.tls.then(|| Arc::clone(&doors.tls));
-        let ended = doors.shutdown.subscribe();
-        tokio::spawn(http::serve(listener, tls, running.surface(), doors.limits, ended));
+        let tls = port.tls.then(|| Arc::clone(&service_ports.tls));
+        let ended = service_ports.shutdown.subscribe();
+        tokio::spawn(http::serve(listener, tls, running.surface(), service_ports.limits, ended));
     }
     Ok(running)
 }
 
-impl Doors<'_> {
+impl ServicePorts<'_> {
     fn take(&mut self, port: Port) -> Result<(Port, tokio::net::TcpListener), ServeError> {
         let bound = self.listeners.iter().position(|(name, _)| *name == port.name);
         let at = bound.ok_or_else(|| {
@@ -337,14 +337,14 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
             let address = listener.local_addr().unwrap();
-            let doors = Doors {
+            let service_ports = ServicePorts {
                 listeners: vec![("a", listener)],
                 tls: Arc::new(|| unreachable!("no port has TLS")),
                 limits,
                 questions: Arc::clone(&self.questions),
                 shutdown: &self.shutdown,
             };
-            (Services::start(services, &|_| self.context.clone(), doors), address)
+            (Services::start(services, &|_| self.context.clone(), service_ports), address)
         }
 
         fn noted(&self) -> Vec<String> {

@@ -42,7 +42,7 @@ use super::{
     peers::Peers,
     questions::Questions,
     reconciler,
-    services::{Doors, Services},
+    services::{ServicePorts, Services},
 };
 
 /// See [`Node::start`]. The node runs these services.
@@ -346,14 +346,14 @@ impl Background<'_> {
             inflate: protocol::snappy::inflate,
             runtime: self.runtime.handle().clone(),
         };
-        let doors = Doors {
+        let service_ports = ServicePorts {
             questions: Arc::clone(questions),
             listeners: listeners.services,
             tls: control.tls_now(),
             limits: http::Limits::default(),
             shutdown: self.shutdown,
         };
-        let mut services = Services::start(services, &context, doors)?;
+        let mut services = Services::start(services, &context, service_ports)?;
         control.show_services(services.figures());
         let (knows, open) = (Arc::clone(control), Arc::clone(buckets));
         let wake_flag = Arc::clone(&buckets.wake_flags().services);

@@ -22,17 +22,17 @@ impl Bucket {
         store: &Store<'_>,
         now: Now,
     ) -> Result<Mutated, Refusal> {
-        let door = self.door(vb, key, now)?;
+        let ctx = self.key_context(vb, key, now)?;
         let durable = self.durability(store.durability)?;
-        self.admit(&door.env, item_bytes(key.key, store.value.len()))?;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        if v.is_unseen(&door.env, key) {
+        self.admit(&ctx.env, item_bytes(key.key, store.value.len()))?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        if v.is_unseen(&ctx.env, key) {
             return Err(Status::NotStored.into());
         }
-        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
+        let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
         let Found::Live(current) = found else { return Err(Status::NotStored.into()) };
-        v.check_cas(&door.env, key, &current, store.cas)?;
+        v.check_cas(&ctx.env, key, &current, store.cas)?;
 
         let mut value = self.plain_value(&mut v, key, &current)?;
         let has_xattrs = current.meta.datatype.contains(Datatype::XATTR);
@@ -53,10 +53,10 @@ impl Bucket {
             datatype,
             ..ItemMeta::default()
         };
-        let new = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), &value)
+        let new = NewItem::new(&ctx.env.shard.arena, &meta, key.key.encoded(), &value)
             .ok_or_else(|| self.out_of_memory())?;
         let version = Version { cas: None, rev: v.next_rev(&found), durable };
-        let mutated = v.put(&door.env, key, Some(&current), new, version, &mut deferred)?;
+        let mutated = v.put(&ctx.env, key, Some(&current), new, version, &mut deferred)?;
         v.ops.updates += 1;
         Ok(mutated)
     }

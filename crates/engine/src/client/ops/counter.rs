@@ -26,19 +26,19 @@ impl Bucket {
         counter: &Counter,
         now: Now,
     ) -> Result<(u64, Mutated), Refusal> {
-        let door = self.door(vb, key, now)?;
+        let ctx = self.key_context(vb, key, now)?;
         let durable = self.durability(counter.durability)?;
-        self.admit(&door.env, item_bytes(key.key, DIGITS_MAX))?;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        if counter.initial.is_none() && v.is_unseen(&door.env, key) {
+        self.admit(&ctx.env, item_bytes(key.key, DIGITS_MAX))?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        if counter.initial.is_none() && v.is_unseen(&ctx.env, key) {
             return Err(Status::KeyNotFound.into());
         }
-        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
+        let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
         let mut meta = ItemMeta { vb, ..ItemMeta::default() };
         let (number, mut value) = match &found {
             Found::Live(current) => {
-                v.check_cas(&door.env, key, current, counter.cas)?;
+                v.check_cas(&ctx.env, key, current, counter.cas)?;
                 let mut value = self.plain_value(&mut v, key, current)?;
                 meta.flags = current.meta.flags;
                 meta.expiry = current.meta.expiry;
@@ -57,17 +57,17 @@ impl Bucket {
                 if counter.cas != Cas::NONE {
                     return Err(Status::KeyNotFound.into());
                 }
-                meta.expiry = door.expiry(wire_expiry(counter.expiry).0);
+                meta.expiry = ctx.expiry(wire_expiry(counter.expiry).0);
                 (initial, Vec::new())
             }
         };
         let digits = number.to_string();
         meta.datatype = meta.datatype.with((self.options.codec.recheck)(digits.as_bytes()));
         value.extend_from_slice(digits.as_bytes());
-        let new = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), &value)
+        let new = NewItem::new(&ctx.env.shard.arena, &meta, key.key.encoded(), &value)
             .ok_or_else(|| self.out_of_memory())?;
         let version = Version { cas: None, rev: v.next_rev(&found), durable };
-        let mutated = v.put(&door.env, key, found.any(), new, version, &mut deferred)?;
+        let mutated = v.put(&ctx.env, key, found.any(), new, version, &mut deferred)?;
         if found.live().is_some() {
             v.ops.updates += 1;
         } else {

@@ -20,15 +20,15 @@ impl Bucket {
         delete: &Delete,
         now: Now,
     ) -> Result<Mutated, Refusal> {
-        let door = self.door(vb, key, now)?;
+        let ctx = self.key_context(vb, key, now)?;
         let durable = self.durability(delete.durability)?;
-        door.env.shard.gate.admits_deletes()?;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
+        ctx.env.shard.gate.admits_deletes()?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
         let Found::Live(current) = found else { return Err(Status::KeyNotFound.into()) };
-        v.check_cas(&door.env, key, &current, delete.cas)?;
-        let mutated = v.bury(&door.env, key, &current, false, durable, &mut deferred)?;
+        v.check_cas(&ctx.env, key, &current, delete.cas)?;
+        let mutated = v.bury(&ctx.env, key, &current, false, durable, &mut deferred)?;
         v.ops.deletes += 1;
         Ok(mutated)
     }

@@ -24,9 +24,9 @@ impl Bucket {
         now: Now,
         read: impl FnOnce(&DocView<'_>) -> R,
     ) -> Result<R, Refusal> {
-        let door = self.door(vb, key, now)?;
-        let mut deferred = door.deferred();
-        let mut guard = door.enter()?;
+        let ctx = self.key_context(vb, key, now)?;
+        let mut deferred = ctx.deferred();
+        let mut guard = ctx.lock()?;
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document: one probe, no copy.
         if v.warming.is_none()
@@ -39,10 +39,10 @@ impl Bucket {
             v.ops.get_hits += 1;
             count_use(item, v.ops.get_hits);
             let cas = if v.locks.is_empty() { item.cas() } else { shown_cas(v, key, item, now) };
-            return Ok(read(&DocView::of(item, cas, &door.env.shard.arena)));
+            return Ok(read(&DocView::of(item, cas, &ctx.env.shard.arena)));
         }
-        v.settle(&door.env, key, &mut deferred)?;
-        v.read_shown(&door.env, key, read)
+        v.settle(&ctx.env, key, &mut deferred)?;
+        v.read_shown(&ctx.env, key, read)
     }
 
     /// `GET_REPLICA`: reads a document where this node has a replica of it. Nothing changes by that: what has expired is not
@@ -58,10 +58,10 @@ impl Bucket {
         now: Now,
         read: impl FnOnce(&DocView<'_>) -> R,
     ) -> Result<R, Refusal> {
-        let door = self.door(vb, key, now)?;
-        let mut guard = door.enter_as(VbRole::Replica)?;
-        guard.settle_replica(&door.env, key)?;
-        guard.read_shown(&door.env, key, read)
+        let ctx = self.key_context(vb, key, now)?;
+        let mut guard = ctx.lock_as(VbRole::Replica)?;
+        guard.settle_replica(&ctx.env, key)?;
+        guard.read_shown(&ctx.env, key, read)
     }
 }
 

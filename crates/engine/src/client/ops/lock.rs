@@ -21,10 +21,10 @@ impl Bucket {
         now: Now,
         read: impl FnOnce(&DocView<'_>) -> R,
     ) -> Result<R, Refusal> {
-        let door = self.door(vb, key, now)?;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let Found::Live(current) = v.settle_for_write(&door.env, key, &mut deferred)? else {
+        let ctx = self.key_context(vb, key, now)?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let Found::Live(current) = v.settle_for_write(&ctx.env, key, &mut deferred)? else {
             v.ops.get_misses += 1;
             return Err(Status::KeyNotFound.into());
         };
@@ -35,11 +35,11 @@ impl Bucket {
         if !current.resident {
             return Err(v.missing(key));
         }
-        let cas = v.next_cas(&door.env, None, &mut deferred)?;
+        let cas = v.next_cas(&ctx.env, None, &mut deferred)?;
         v.locks.acquire(key, cas, secs, now).map_err(|_| Status::TemporaryFailure)?;
         v.ops.get_hits += 1;
         let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
-        Ok(read(&DocView::of(item, cas, &door.env.shard.arena)))
+        Ok(read(&DocView::of(item, cas, &ctx.env.shard.arena)))
     }
 
     /// UNLOCK.
@@ -47,10 +47,10 @@ impl Bucket {
     /// # Errors
     /// `KeyNotFound`, `NotLocked`, `Locked` when the CAS is not the lock's.
     pub fn unlock(&self, vb: VbId, key: HashedKey<'_>, cas: Cas, now: Now) -> Result<(), Refusal> {
-        let door = self.door(vb, key, now)?;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let Found::Live(_) = v.settle_for_write(&door.env, key, &mut deferred)? else {
+        let ctx = self.key_context(vb, key, now)?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let Found::Live(_) = v.settle_for_write(&ctx.env, key, &mut deferred)? else {
             return Err(Status::KeyNotFound.into());
         };
         match v.locks.holder(key.hash, key.key.encoded(), now) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{Cas, Datatype, HashedKey, Now, Status, VbId, bucket::ConflictResolution};
 
-use super::Door;
+use super::KeyContext;
 use crate::{
     api::{
         doc::{DocMeta, Mutated},
@@ -39,16 +39,16 @@ impl Bucket {
     /// # Errors
     /// `KeyNotFound` when there is neither.
     pub fn meta(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<DocMeta, Refusal> {
-        let door = self.door(vb, key, now)?;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let found = v.settle(&door.env, key, &mut deferred)?;
-        if let Some(item) = v.shown(&door.env, key) {
+        let ctx = self.key_context(vb, key, now)?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let found = v.settle(&ctx.env, key, &mut deferred)?;
+        if let Some(item) = v.shown(&ctx.env, key) {
             let is_locked = v.locks.holder(key.hash, key.key.encoded(), now).is_some();
             let cas = if is_locked { Cas::LOCKED } else { item.cas() };
             return Ok(DocMeta { cas, ..meta_of(item) });
         }
-        match known_version(&mut v, &door.env, key, &found)? {
+        match known_version(&mut v, &ctx.env, key, &found)? {
             Some(meta) if meta.deleted => Ok(meta),
             _ => Err(Status::KeyNotFound.into()),
         }
@@ -67,22 +67,22 @@ impl Bucket {
         now: Now,
     ) -> Result<Mutated, Refusal> {
         self.check_with_meta(with_meta, now)?;
-        let door = self.door(vb, key, now)?;
+        let ctx = self.key_context(vb, key, now)?;
         self.check_size(with_meta.value.len())?;
-        self.admit(&door.env, item_bytes(key.key, with_meta.value.len()))?;
+        self.admit(&ctx.env, item_bytes(key.key, with_meta.value.len()))?;
         let meta = ItemMeta {
             vb,
             flags: with_meta.flags,
-            expiry: door.capped(with_meta.expiry),
+            expiry: ctx.capped(with_meta.expiry),
             datatype: with_meta.datatype,
             ..ItemMeta::default()
         };
-        let new = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), with_meta.value)
+        let new = NewItem::new(&ctx.env.shard.arena, &meta, key.key.encoded(), with_meta.value)
             .ok_or_else(|| self.out_of_memory())?;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let found = self.admit_with_meta(&door, &mut v, key, with_meta, false, &mut deferred)?;
-        let mutated = v.put(&door.env, key, found.any(), new, version(with_meta), &mut deferred)?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let found = self.admit_with_meta(&ctx, &mut v, key, with_meta, false, &mut deferred)?;
+        let mutated = v.put(&ctx.env, key, found.any(), new, version(with_meta), &mut deferred)?;
         if found.live().is_some() {
             v.ops.updates += 1;
         } else {
@@ -103,10 +103,10 @@ impl Bucket {
         now: Now,
     ) -> Result<Mutated, Refusal> {
         self.check_with_meta(with_meta, now)?;
-        let door = self.door(vb, key, now)?;
+        let ctx = self.key_context(vb, key, now)?;
         self.check_size(with_meta.value.len())?;
-        door.env.shard.gate.admits_deletes()?;
-        let fits = self.fits_reserve(&door.env, item_bytes(key.key, with_meta.value.len()));
+        ctx.env.shard.gate.admits_deletes()?;
+        let fits = self.fits_reserve(&ctx.env, item_bytes(key.key, with_meta.value.len()));
         let deleted_at = if with_meta.expiry == 0 { now.unix_secs() } else { with_meta.expiry };
         let mut meta = ItemMeta {
             vb,
@@ -115,20 +115,20 @@ impl Bucket {
             deleted: true,
             ..ItemMeta::default()
         };
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let found = self.admit_with_meta(&door, &mut v, key, with_meta, true, &mut deferred)?;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let found = self.admit_with_meta(&ctx, &mut v, key, with_meta, true, &mut deferred)?;
         // A deletion of what is there frees memory, unless it brings more than that; of what is not there it takes some.
         let there = v.table.find(key.hash, key.key.encoded()).map_or(0, |item| item.value_len());
         let grows = with_meta.value.len() > there;
         if !fits && (grows || found.live().is_none()) {
-            return Err(self.out_of_room(&door.env).into());
+            return Err(self.out_of_room(&ctx.env).into());
         }
         if grows {
-            door.env.shard.gate.admits()?;
+            ctx.env.shard.gate.admits()?;
         }
-        let kept = if with_meta.value.is_empty() && door.env.keeps_tombstones() {
-            attributes_to_keep(&mut v, &door.env, key, &found)?
+        let kept = if with_meta.value.is_empty() && ctx.env.keeps_tombstones() {
+            attributes_to_keep(&mut v, &ctx.env, key, &found)?
         } else {
             Vec::new()
         };
@@ -138,18 +138,18 @@ impl Bucket {
             meta.datatype = Datatype::XATTR;
             &kept
         };
-        let mut tombstone = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), value)
+        let mut tombstone = NewItem::new(&ctx.env.shard.arena, &meta, key.key.encoded(), value)
             .ok_or_else(|| self.out_of_memory())?;
         mark_expired(&mut tombstone, with_meta.is_expiration);
-        let mutated = v.put(&door.env, key, found.any(), tombstone, version(with_meta), &mut deferred)?;
+        let mutated = v.put(&ctx.env, key, found.any(), tombstone, version(with_meta), &mut deferred)?;
         if found.live().is_some() {
             v.ops.deletes += 1;
         }
-        if !door.env.keeps_tombstones()
+        if !ctx.env.keeps_tombstones()
             && let Some(item) = v.table.find(key.hash, key.key.encoded())
         {
             let id = item.id();
-            v.evict(&door.env, key, id, &mut deferred);
+            v.evict(&ctx.env, key, id, &mut deferred);
         }
         Ok(mutated)
     }
@@ -173,17 +173,17 @@ impl Bucket {
     /// Whether the incoming version is to be stored, and what it replaces.
     fn admit_with_meta(
         &self,
-        door: &Door<'_>,
+        ctx: &KeyContext<'_>,
         v: &mut VBucket,
         key: HashedKey<'_>,
         with_meta: &WithMeta<'_>,
         is_deletion: bool,
         deferred: &mut DeferredEffects<'_>,
     ) -> Result<Found, Refusal> {
-        let found = v.settle_for_write(&door.env, key, deferred)?;
+        let found = v.settle_for_write(&ctx.env, key, deferred)?;
         // What loses has lost, locked or not: the sender need not try again.
         if !with_meta.skip_conflict_resolution
-            && let Some(local) = known_version(v, &door.env, key, &found)?
+            && let Some(local) = known_version(v, &ctx.env, key, &found)?
         {
             let local = Contender {
                 rev: local.rev,
@@ -205,7 +205,7 @@ impl Bucket {
         }
         match &found {
             Found::Live(_) if with_meta.add_only => return Err(Status::KeyExists.into()),
-            Found::Live(current) => v.check_cas(&door.env, key, current, with_meta.check_cas)?,
+            Found::Live(current) => v.check_cas(&ctx.env, key, current, with_meta.check_cas)?,
             Found::Gone(_) | Found::Nothing if with_meta.check_cas != Cas::NONE => {
                 return Err(Status::KeyNotFound.into());
             }

@@ -25,8 +25,8 @@ use crate::{
     vbucket::{VBucket, collections::capped, durability, slot::Slot},
 };
 
-/// The way to one key's vBucket: everything that is known before the lock is taken.
-pub(crate) struct Door<'a> {
+/// One operation's key and vBucket: everything that is known before the vBucket's lock is taken.
+pub(crate) struct KeyContext<'a> {
     bucket: &'a Bucket,
     slot: &'a Slot,
     key: DocKey<'a>,
@@ -36,8 +36,8 @@ pub(crate) struct Door<'a> {
     pub(crate) env: Env<'a>,
 }
 
-impl<'a> Door<'a> {
-    /// For what must happen after the lock is released: declare it before [`Door::enter`].
+impl<'a> KeyContext<'a> {
+    /// For what must happen after the lock is released: declare it before [`KeyContext::lock`].
     #[inline]
     pub(crate) fn deferred(&self) -> DeferredEffects<'a> {
         self.bucket.deferred(self.env.shard)
@@ -47,18 +47,18 @@ impl<'a> Door<'a> {
     ///
     /// # Errors
     /// `NotMyVbucket` when this node does not serve the vBucket; `UnknownCollection` when the collection was dropped since the
-    /// door was found.
+    /// context was made.
     #[inline]
-    pub(crate) fn enter(&self) -> Result<MutexGuard<'a, VBucket>, Status> {
-        self.enter_as(VbRole::Active)
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'a, VBucket>, Status> {
+        self.lock_as(VbRole::Active)
     }
 
-    /// As [`Door::enter`], for an operation of another role.
+    /// As [`KeyContext::lock`], for an operation of another role.
     ///
     /// # Errors
-    /// Those of [`Door::enter`].
+    /// Those of [`KeyContext::lock`].
     #[inline]
-    pub(crate) fn enter_as(&self, role: VbRole) -> Result<MutexGuard<'a, VBucket>, Status> {
+    pub(crate) fn lock_as(&self, role: VbRole) -> Result<MutexGuard<'a, VBucket>, Status> {
         let guard = self.slot.vb.lock();
         if guard.role != role {
             return Err(Status::NotMyVbucket);
@@ -90,12 +90,17 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`, `UnknownCollection`.
     #[inline]
-    pub(crate) fn door<'a>(&'a self, vb: VbId, key: HashedKey<'a>, now: Now) -> Result<Door<'a>, Status> {
+    pub(crate) fn key_context<'a>(
+        &'a self,
+        vb: VbId,
+        key: HashedKey<'a>,
+        now: Now,
+    ) -> Result<KeyContext<'a>, Status> {
         let (slot, shard) = self.slot(vb)?;
         let collections = self.collections.load();
         let cap = collections.cap_of(key.key).ok_or(Status::UnknownCollection)?;
         let env = Env { shard, kind: self.options.kind, now };
-        Ok(Door { bucket: self, slot, key: key.key, manifest_uid: collections.uid(), cap, env })
+        Ok(KeyContext { bucket: self, slot, key: key.key, manifest_uid: collections.uid(), cap, env })
     }
 
     /// Whether a mutation that needs `bytes` more memory may begin; 0 for those that always may.

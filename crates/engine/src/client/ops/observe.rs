@@ -16,18 +16,18 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`, `UnknownCollection`; absence is a state, not an error.
     pub fn observe(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<Observed, Refusal> {
-        let door = self.door(vb, key, now)?;
-        let mut deferred = door.deferred();
-        let (mut v, role) = match door.enter_as(VbRole::Replica) {
+        let ctx = self.key_context(vb, key, now)?;
+        let mut deferred = ctx.deferred();
+        let (mut v, role) = match ctx.lock_as(VbRole::Replica) {
             Ok(v) => (v, VbRole::Replica),
-            Err(_) => (door.enter()?, VbRole::Active),
+            Err(_) => (ctx.lock()?, VbRole::Active),
         };
         match role {
-            VbRole::Replica => v.settle_replica(&door.env, key)?,
-            _ => v.settle(&door.env, key, &mut deferred)?,
+            VbRole::Replica => v.settle_replica(&ctx.env, key)?,
+            _ => v.settle(&ctx.env, key, &mut deferred)?,
         };
-        if let Some(item) = v.shown(&door.env, key) {
-            let synced = door.env.is_persistent() && !item.is_dirty();
+        if let Some(item) = v.shown(&ctx.env, key) {
+            let synced = ctx.env.is_persistent() && !item.is_dirty();
             let state = if synced { ObservedState::Persisted } else { ObservedState::InMemory };
             return Ok(Observed { state, cas: item.cas() });
         }
@@ -35,7 +35,7 @@ impl Bucket {
             Some(item) if item.is_deleted() && item.is_dirty() => {
                 Ok(Observed { state: ObservedState::Deleted, cas: item.cas() })
             }
-            Some(item) if item.is_deleted() && !door.env.is_persistent() => {
+            Some(item) if item.is_deleted() && !ctx.env.is_persistent() => {
                 Ok(Observed { state: ObservedState::Deleted, cas: item.cas() })
             }
             _ => Ok(Observed { state: ObservedState::NotFound, cas: Cas::NONE }),

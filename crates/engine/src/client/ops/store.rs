@@ -33,37 +33,37 @@ impl Bucket {
         if matches!(store.mode, StoreMode::Append | StoreMode::Prepend) {
             return self.concat(vb, key, store, now);
         }
-        let door = self.door(vb, key, now)?;
+        let ctx = self.key_context(vb, key, now)?;
         let durable = self.durability(store.durability)?;
         self.check_size(store.value.len())?;
-        self.admit(&door.env, item_bytes(key.key, store.value.len()))?;
+        self.admit(&ctx.env, item_bytes(key.key, store.value.len()))?;
         let (wire, preserve) = wire_expiry(store.expiry);
         let mut meta = ItemMeta {
             vb,
             flags: store.flags,
-            expiry: door.expiry(wire),
+            expiry: ctx.expiry(wire),
             datatype: store.datatype,
             ..ItemMeta::default()
         };
-        let arena = &door.env.shard.arena;
+        let arena = &ctx.env.shard.arena;
         let mut new =
             NewItem::new(arena, &meta, key.key.encoded(), store.value).ok_or_else(|| self.out_of_memory())?;
 
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        if store.mode == StoreMode::Replace && v.is_unseen(&door.env, key) {
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        if store.mode == StoreMode::Replace && v.is_unseen(&ctx.env, key) {
             return Err(Status::KeyNotFound.into());
         }
         let is_replacement = store.mode == StoreMode::Set && store.cas == base::Cas::NONE;
         let (found, is_lost) = if is_replacement {
-            v.settle_for_replacement(&door.env, key, &mut deferred)?
+            v.settle_for_replacement(&ctx.env, key, &mut deferred)?
         } else {
-            (v.settle_for_write(&door.env, key, &mut deferred)?, false)
+            (v.settle_for_write(&ctx.env, key, &mut deferred)?, false)
         };
         match (store.mode, &found) {
             (StoreMode::Add, Found::Live(_)) => return Err(Status::KeyExists.into()),
             (StoreMode::Replace, Found::Gone(_) | Found::Nothing) => return Err(Status::KeyNotFound.into()),
-            (_, Found::Live(current)) => v.check_cas(&door.env, key, current, store.cas)?,
+            (_, Found::Live(current)) => v.check_cas(&ctx.env, key, current, store.cas)?,
             _ if store.cas != base::Cas::NONE => return Err(Status::KeyNotFound.into()),
             _ => {}
         }
@@ -89,7 +89,7 @@ impl Bucket {
             }
         }
         let version = Version { cas: None, rev: v.next_rev(&found), durable };
-        let mutated = v.put(&door.env, key, found.any(), new, version, &mut deferred)?;
+        let mutated = v.put(&ctx.env, key, found.any(), new, version, &mut deferred)?;
         if is_lost && mutated.wait {
             v.pending.replaces_lost(key);
         } else if is_lost {

@@ -27,16 +27,16 @@ impl Bucket {
         now: Now,
         read: impl FnOnce(&DocView<'_>) -> R,
     ) -> Result<(R, Mutated), Refusal> {
-        let door = self.door(vb, key, now)?;
-        self.admit(&door.env, 0)?;
-        if !self.fits_overdraft(&door.env, item_bytes(key.key, 0)) {
-            return Err(self.out_of_room(&door.env).into());
+        let ctx = self.key_context(vb, key, now)?;
+        self.admit(&ctx.env, 0)?;
+        if !self.fits_overdraft(&ctx.env, item_bytes(key.key, 0)) {
+            return Err(self.out_of_room(&ctx.env).into());
         }
-        let expiry = door.expiry(expiry_wire);
-        let arena = &door.env.shard.arena;
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
+        let expiry = ctx.expiry(expiry_wire);
+        let arena = &ctx.env.shard.arena;
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
         let Found::Live(current) = found else {
             v.ops.get_misses += 1;
             return Err(Status::KeyNotFound.into());
@@ -68,7 +68,7 @@ impl Bucket {
             let new = NewItem::new(arena, &meta, key.key.encoded(), item.value())
                 .ok_or_else(|| self.out_of_memory())?;
             let version = Version { cas: None, rev: v.next_rev(&found), durable: None };
-            let mutated = v.put(&door.env, key, Some(&current), new, version, &mut deferred)?;
+            let mutated = v.put(&ctx.env, key, Some(&current), new, version, &mut deferred)?;
             v.ops.updates += 1;
             mutated
         };

@@ -15,7 +15,7 @@ use crate::{
     api::notify::Refusal,
     bucket::Bucket,
     client::ops::{
-        Door,
+        KeyContext,
         get::{count_use, shown_cas},
     },
     json::subdoc::{self, Path, xattr::Blob},
@@ -70,8 +70,8 @@ impl Bucket {
         now: Now,
         mut answer: impl FnMut(Status, &[u8]),
     ) -> Result<Option<LookedUp>, Refusal> {
-        let door = self.door(vb, key, now)?;
-        let (facts, held) = match self.see(&door, key, lookup, work_bytes_max, &mut answer)? {
+        let ctx = self.key_context(vb, key, now)?;
+        let (facts, held) = match self.see(&ctx, key, lookup, work_bytes_max, &mut answer)? {
             Seen::Answered(done) => return Ok(Some(done)),
             Seen::TooLarge => return Ok(None),
             Seen::Version(facts, held) => (facts, held),
@@ -91,7 +91,7 @@ impl Bucket {
 
     fn see(
         &self,
-        door: &Door<'_>,
+        ctx: &KeyContext<'_>,
         key: HashedKey<'_>,
         lookup: &Lookup<'_>,
         work_bytes_max: usize,
@@ -99,10 +99,10 @@ impl Bucket {
     ) -> Result<Seen, Refusal> {
         let is_too_large =
             |value: &[u8], datatype| self.is_too_large(value, datatype, lookup, work_bytes_max);
-        let now = door.env.now;
-        let mut deferred = door.deferred();
+        let now = ctx.env.now;
+        let mut deferred = ctx.deferred();
         let role = if lookup.from_replica { VbRole::Replica } else { VbRole::Active };
-        let mut guard = door.enter_as(role)?;
+        let mut guard = ctx.lock_as(role)?;
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document.
         if v.warming.is_none()
@@ -116,24 +116,24 @@ impl Bucket {
                 return Ok(Seen::TooLarge);
             }
             v.ops.get_hits += 1;
-            return self.see_item(v, door, key, item, lookup, answer);
+            return self.see_item(v, ctx, key, item, lookup, answer);
         }
         let found = match lookup.from_replica {
-            true => v.settle_replica(&door.env, key)?,
-            false => v.settle(&door.env, key, &mut deferred)?,
+            true => v.settle_replica(&ctx.env, key)?,
+            false => v.settle(&ctx.env, key, &mut deferred)?,
         };
-        if let Some(item) = v.shown(&door.env, key) {
+        if let Some(item) = v.shown(&ctx.env, key) {
             if !item.is_resident() {
                 return Err(v.missing(key));
             }
             if is_too_large(item.value(), item.datatype()) {
                 return Ok(Seen::TooLarge);
             }
-            let seen = self.see_item(v, door, key, item, lookup, answer);
+            let seen = self.see_item(v, ctx, key, item, lookup, answer);
             v.ops.get_hits += 1;
             return seen;
         }
-        let tombstone = if lookup.access_deleted { tombstone(v, &door.env, key, &found)? } else { None };
+        let tombstone = if lookup.access_deleted { tombstone(v, &ctx.env, key, &found)? } else { None };
         match tombstone {
             None => {
                 v.ops.get_misses += 1;
@@ -144,7 +144,7 @@ impl Bucket {
                 if is_too_large(item.value(), item.datatype()) {
                     return Ok(Seen::TooLarge);
                 }
-                self.see_item(v, door, key, item, lookup, answer)
+                self.see_item(v, ctx, key, item, lookup, answer)
             }
             Some(Tombstone::OnDisk(facts, value)) => {
                 check_version(facts.cas, lookup.cas)?;
@@ -160,13 +160,13 @@ impl Bucket {
     fn see_item(
         &self,
         v: &VBucket,
-        door: &Door<'_>,
+        ctx: &KeyContext<'_>,
         key: HashedKey<'_>,
         item: ItemRef<'_>,
         lookup: &Lookup<'_>,
         answer: &mut impl FnMut(Status, &[u8]),
     ) -> Result<Seen, Refusal> {
-        let now = door.env.now;
+        let now = ctx.env.now;
         let cas = shown_cas(v, key, item, now);
         check_version(cas, lookup.cas)?;
         if !item.is_deleted() {
@@ -177,7 +177,7 @@ impl Bucket {
         if is_plain && item.value().len() <= LOCKED_BYTES_MAX {
             return Ok(Seen::Answered(answer_all(&facts, item.value(), lookup, now, answer)));
         }
-        Ok(Seen::Version(facts, hold(item, cas, &door.env.shard.arena)))
+        Ok(Seen::Version(facts, hold(item, cas, &ctx.env.shard.arena)))
     }
 }
 

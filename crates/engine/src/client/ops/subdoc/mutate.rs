@@ -10,7 +10,7 @@ use super::{
 use crate::{
     api::{doc::Mutated, notify::Refusal},
     bucket::Bucket,
-    client::ops::{Door, meta::tombstone_on_disk, wire_expiry},
+    client::ops::{KeyContext, meta::tombstone_on_disk, wire_expiry},
     json::subdoc::xattr::Blob,
     memory::item::{ItemMeta, NewItem, item_bytes},
     shard::Env,
@@ -83,16 +83,16 @@ impl Bucket {
         mutation: &SubdocMutation<'_>,
         now: Now,
     ) -> Result<Option<SubdocMutated>, Refusal> {
-        let door = self.door(vb, key, now)?;
+        let ctx = self.key_context(vb, key, now)?;
         let durable = self.durability(mutation.durability)?;
         if mutation.deletes() {
-            door.env.shard.gate.admits_deletes()?;
+            ctx.env.shard.gate.admits_deletes()?;
         } else {
-            self.admit(&door.env, 0)?;
+            self.admit(&ctx.env, 0)?;
         }
         let mut work_bytes = 0_usize;
         for attempt in 0..ATTEMPTS_MAX {
-            let base = base_of(&door, key, mutation)?;
+            let base = base_of(&ctx, key, mutation)?;
             let base_bytes = base
                 .as_ref()
                 .map_or(0, |base| inflated_len(&base.value, base.facts.datatype, &self.options.codec));
@@ -109,10 +109,10 @@ impl Bucket {
             let draft_bytes = draft.xattrs.len() + draft.body.len();
             let there = base.as_ref().map_or(0, |base| base.value.len());
             if !draft.deletes || draft_bytes > there {
-                self.admit(&door.env, item_bytes(key.key, draft_bytes))?;
+                self.admit(&ctx.env, item_bytes(key.key, draft_bytes))?;
             }
             (bound.may_publish)()?;
-            let publication = Publication { door: &door, vb, key, mutation, base: base.as_ref(), durable };
+            let publication = Publication { ctx: &ctx, vb, key, mutation, base: base.as_ref(), durable };
             if let Some(mutated) = publication.publish(self, &draft)? {
                 let was_deleted = base.as_ref().is_some_and(|base| base.facts.deleted);
                 let deleted =
@@ -177,27 +177,27 @@ const NO_FACTS: Facts = Facts {
 
 /// The version to change; `None` when a new document is to be made.
 fn base_of(
-    door: &Door<'_>,
+    ctx: &KeyContext<'_>,
     key: HashedKey<'_>,
     mutation: &SubdocMutation<'_>,
 ) -> Result<Option<Base>, Refusal> {
-    let mut deferred = door.deferred();
-    let mut v = door.enter()?;
+    let mut deferred = ctx.deferred();
+    let mut v = ctx.lock()?;
     let needs_document = mutation.precondition == Precondition::Exists && !mutation.access_deleted;
-    if needs_document && v.is_unseen(&door.env, key) {
+    if needs_document && v.is_unseen(&ctx.env, key) {
         return Err(Status::KeyNotFound.into());
     }
-    let found = v.settle_for_write(&door.env, key, &mut deferred)?;
+    let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
     let facts_in_memory = |v: &VBucket| {
         let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
-        let value = hold(item, item.cas(), &door.env.shard.arena);
+        let value = hold(item, item.cas(), &ctx.env.shard.arena);
         Ok::<_, Status>(Base { facts: Facts::of_item(v, item, item.cas()), value })
     };
     if let Found::Live(current) = &found {
         if mutation.precondition == Precondition::Absent {
             return Err(Status::KeyExists.into());
         }
-        v.check_cas(&door.env, key, current, mutation.cas)?;
+        v.check_cas(&ctx.env, key, current, mutation.cas)?;
         if mutation.revive {
             return Err(Status::SubdocCanOnlyReviveDeletedDocuments.into());
         }
@@ -208,7 +208,7 @@ fn base_of(
     }
     let base = match mutation.sees_tombstones() {
         false => None,
-        true => match tombstone(&mut v, &door.env, key, &found)? {
+        true => match tombstone(&mut v, &ctx.env, key, &found)? {
             None => None,
             Some(Tombstone::InMemory) => Some(facts_in_memory(&v)?),
             Some(Tombstone::OnDisk(facts, value)) => Some(Base { facts, value: Held::OnDisk(value) }),
@@ -229,7 +229,7 @@ fn base_of(
 
 /// A draft on its way into the table.
 struct Publication<'a> {
-    door: &'a Door<'a>,
+    ctx: &'a KeyContext<'a>,
     vb: VbId,
     key: HashedKey<'a>,
     mutation: &'a SubdocMutation<'a>,
@@ -240,33 +240,32 @@ struct Publication<'a> {
 impl Publication<'_> {
     /// Puts the draft in the place of the version it was made from; `None` when that is not the newest any more.
     fn publish(&self, bucket: &Bucket, draft: &Draft) -> Result<Option<Mutated>, Refusal> {
-        let Self { door, key, mutation, .. } = *self;
+        let Self { ctx, key, mutation, .. } = *self;
         let meta = self.meta(draft)?;
-        let new =
-            NewItem::concat(&door.env.shard.arena, &meta, key.key.encoded(), &draft.xattrs, &draft.body);
+        let new = NewItem::concat(&ctx.env.shard.arena, &meta, key.key.encoded(), &draft.xattrs, &draft.body);
         let mut new = new.ok_or_else(|| bucket.out_of_memory())?;
 
-        let mut deferred = door.deferred();
-        let mut v = door.enter()?;
-        let found = v.settle_for_write(&door.env, key, &mut deferred)?;
-        if !self.is_still_newest(&mut v, &door.env, &found)? {
+        let mut deferred = ctx.deferred();
+        let mut v = ctx.lock()?;
+        let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
+        if !self.is_still_newest(&mut v, &ctx.env, &found)? {
             return Ok(None);
         }
         if let Found::Live(current) = &found {
-            v.check_cas(&door.env, key, current, mutation.cas)?;
-            if meta.deleted && !door.env.keeps_tombstones() {
-                let mutated = v.bury(&door.env, key, current, false, self.durable, &mut deferred)?;
+            v.check_cas(&ctx.env, key, current, mutation.cas)?;
+            if meta.deleted && !ctx.env.keeps_tombstones() {
+                let mutated = v.bury(&ctx.env, key, current, false, self.durable, &mut deferred)?;
                 v.ops.deletes += 1;
                 return Ok(Some(mutated));
             }
         }
         let mut version = Version { cas: None, rev: v.next_rev(&found), durable: self.durable };
         if !draft.blanks.is_empty() {
-            let cas = v.next_cas(&door.env, None, &mut deferred)?;
+            let cas = v.next_cas(&ctx.env, None, &mut deferred)?;
             draft.blanks.fill(new.value_mut(), cas, v.high_seqno.next());
             version.cas = Some(cas);
         }
-        let mutated = v.put(&door.env, key, found.any(), new, version, &mut deferred)?;
+        let mutated = v.put(&ctx.env, key, found.any(), new, version, &mut deferred)?;
         match (found.live().is_some(), meta.deleted) {
             (true, true) => v.ops.deletes += 1,
             (true, false) => v.ops.updates += 1,
@@ -277,7 +276,7 @@ impl Publication<'_> {
     }
 
     fn meta(&self, draft: &Draft) -> Result<ItemMeta, Status> {
-        let Self { door, mutation, .. } = *self;
+        let Self { ctx, mutation, .. } = *self;
         let old = self.base.map(|base| base.facts);
         let was_deleted = old.map_or(mutation.create_as_deleted, |old| old.deleted);
         let deleted = draft.deletes || (was_deleted && !mutation.revive);
@@ -288,9 +287,9 @@ impl Publication<'_> {
             return Err(Status::KeyNotFound);
         }
         let expiry = match (wire_expiry(mutation.expiry), old) {
-            _ if deleted => door.env.now.unix_secs().max(1),
+            _ if deleted => ctx.env.now.unix_secs().max(1),
             ((_, true), Some(old)) if !old.deleted => old.expiry,
-            ((wire, _), _) => door.expiry(wire),
+            ((wire, _), _) => ctx.expiry(wire),
         };
         Ok(ItemMeta {
             vb: self.vb,
