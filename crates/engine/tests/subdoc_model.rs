@@ -40,7 +40,7 @@ enum State {
 }
 
 impl State {
-    fn bury(&mut self) {
+    fn delete(&mut self) {
         if let State::Live { xattrs, .. } = self {
             xattrs.retain(|key, _| key.starts_with('_'));
             *self = State::Tombstone(std::mem::take(xattrs));
@@ -125,7 +125,7 @@ impl World {
         let millis = self.rig.clock.0;
         let state = self.model.entry(key).or_default();
         if matches!(state, State::Live { expires: Some(at), .. } if *at < millis / 1_000 * 1_000) {
-            state.bury();
+            state.delete();
         }
         state.clone()
     }
@@ -211,7 +211,7 @@ impl World {
         let now = self.rig.now();
         let deleted = self.rig.run(key, |bucket, vb, key| bucket.delete(vb, key, &Delete::default(), now));
         assert_eq!(deleted.is_ok(), is_live, "{deleted:?}");
-        self.model.get_mut(key).unwrap().bury();
+        self.model.get_mut(key).unwrap().delete();
     }
 
     fn housekeeping(mut self) -> Self {

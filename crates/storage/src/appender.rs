@@ -219,7 +219,7 @@ impl Batch {
 
     /// Notes that `units` in a segment have become obsolete.
     #[inline]
-    pub(crate) fn bury(&mut self, segment: u32, units: u32) {
+    pub(crate) fn count_dead(&mut self, segment: u32, units: u32) {
         // Summed up when the batch is finished: looking for the segment here would cost more with every segment.
         match self.deaths.last_mut() {
             Some(death) if death.0 == segment => death.1 = death.1.saturating_add(units),

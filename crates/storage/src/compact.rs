@@ -3,7 +3,7 @@
 //! 1. Segments without a record of a current incarnation go unread.
 //! 2. Otherwise victims are chosen (`victims`).
 //! 3. First pass: each victim is streamed, every record judged by its head and key; what is kept is remembered by
-//!    place, a few dozen bytes each. Where memory cannot tell, the index on disk is asked about all of them (`doubt`).
+//!    place, a few dozen bytes each. Where memory cannot tell, the index on disk is asked about all of them (`supersession`).
 //! 4. Old tombstones are dropped from that list when no other record can be an older version of their key.
 //! 5. Second pass: what is kept is checked and copied into new segments, sorted by vBucket, then seqno; they are
 //!    sealed and synced.
@@ -18,10 +18,10 @@
 //! outputs and leaves no trace. Only synced segments are read. A damaged
 //! victim is quarantined: nobody knows what was lost in it. Readers that still hold an input keep it readable.
 
-mod doubt;
 mod effort;
 mod judge;
 mod output;
+mod supersession;
 mod victims;
 
 use std::{
@@ -61,7 +61,7 @@ pub(crate) struct Kept {
     /// Memory said that it is alive, and where it is.
     pub(crate) live: bool,
     /// Memory cannot tell whether it is: the index is still to be asked.
-    pub(crate) doubtful: bool,
+    pub(crate) maybe_superseded: bool,
     /// A tombstone that is old enough to go.
     pub(crate) purgeable: bool,
 }
@@ -174,7 +174,7 @@ fn compact(
         seen += judge::judge(core, victim, number as u32, &mut effort, budget.purge_before, &mut kept)?;
         bytes_read += victim.data_end();
     }
-    doubt::settle(core, inputs, &mut kept, &mut effort)?;
+    supersession::settle(core, inputs, &mut kept, &mut effort)?;
     let purged = judge::purge(core, inputs, &mut kept)?;
     kept.sort_unstable_by_key(|record| (record.vb, record.seqno, !record.live));
     // A step that failed late, or a commit that was repeated, leaves copies of one version.

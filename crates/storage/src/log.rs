@@ -93,7 +93,7 @@ impl Core {
         // Order matters: memory learns of it when it is on disk. A thread that reads meanwhile, to load the bucket for instance, would
         // pass over documents that are still there if there is no space for the manifest.
         self.replace_manifest(&[], vbs)?;
-        self.bury_stale();
+        self.recount_stale();
         self.resets.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -167,7 +167,7 @@ impl Opening<'_> {
         }
         for (id, units) in &tail.deaths {
             if let Some(segment) = set.get(id) {
-                segment.bury(u64::from(*units));
+                segment.count_dead(u64::from(*units));
             }
         }
         let writer = Writer::new(end, tail.next_batch, states);

@@ -172,7 +172,7 @@ impl Segment {
     }
 
     /// Accounts for records that became obsolete.
-    pub(crate) fn bury(&self, units: u64) {
+    pub(crate) fn count_dead(&self, units: u64) {
         // Only statistics: a lost race between two decrements cannot happen with an atomic update.
         let _ = self
             .live_units

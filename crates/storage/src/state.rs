@@ -247,14 +247,14 @@ impl Core {
     }
 
     /// Accounts for obsolete records.
-    pub(crate) fn bury(&self, deaths: &[(u32, u32)]) {
+    pub(crate) fn count_dead(&self, deaths: &[(u32, u32)]) {
         if deaths.is_empty() {
             return;
         }
         let set = self.set.read();
         for (id, units) in deaths {
             if let Some(segment) = set.get(id) {
-                segment.bury(u64::from(*units));
+                segment.count_dead(u64::from(*units));
             }
         }
     }
@@ -306,7 +306,7 @@ impl Core {
 
     /// Recounts live bytes of segments that hold records of ended incarnations: an estimate, since it is not known
     /// which of them were alive.
-    pub(crate) fn bury_stale(&self) {
+    pub(crate) fn recount_stale(&self) {
         for segment in self.segments().values() {
             let Ok(summaries) = segment.summaries() else { continue };
             let stale: u64 = summaries

@@ -200,7 +200,7 @@ fn note_what_is_missing(found: &Surveyed, proof: Position) {
 fn restore_units(segment: &Segment, manifest: &Manifest) {
     if let Some(entry) = manifest.segments.iter().find(|entry| entry.id == segment.id) {
         let dead = entry.units.saturating_sub(entry.live_units);
-        segment.bury(dead);
+        segment.count_dead(dead);
     }
 }
 

@@ -210,11 +210,11 @@ impl Writer {
             locators.push(active.segment.locate(offset, length));
             if record.meta.kind.is_prepared() {
                 // Soon completed, and obsolete then: counted so from the beginning.
-                self.batch.bury(active.segment.id, length.div_ceil(UNIT as u32));
+                self.batch.count_dead(active.segment.id, length.div_ceil(UNIT as u32));
             }
             if !record.replaces.is_none() {
                 let replaced = Place::unpack(record.replaces);
-                self.batch.bury(replaced.segment, replaced.units);
+                self.batch.count_dead(replaced.segment, replaced.units);
             }
         }
         let mut state = part.state.clone();
@@ -236,7 +236,7 @@ impl Writer {
         count(&core.counters.bytes_written, bytes);
         count(&core.counters.records_written, records);
         core.counters.buffer_bytes.store(self.batch.memory_bytes(), Ordering::Relaxed);
-        core.bury(self.batch.deaths());
+        core.count_dead(self.batch.deaths());
         self.note_unsynced();
         for part in parts {
             self.set_state(part.vb, part.state, false);

@@ -204,7 +204,7 @@ fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, deferred: &mut Defe
     }
     let Ok(found) = v.settle_for_write(env, key, deferred) else { return false };
     let Some(current) = found.live() else { return true };
-    let dropped = v.bury(env, key, current, false, None, deferred).is_ok();
+    let dropped = v.delete_item(env, key, current, false, None, deferred).is_ok();
     v.ops.auto_deletes += u64::from(dropped);
     dropped
 }

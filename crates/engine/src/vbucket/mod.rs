@@ -319,7 +319,7 @@ impl VBucket {
             // What is to survive of it is on disk. The caller that needs that asks for it, once.
             return Ok(Found::Gone(current));
         }
-        if self.bury(env, key, &current, true, None, deferred).is_err() {
+        if self.delete_item(env, key, &current, true, None, deferred).is_err() {
             return Ok(Found::Gone(current));
         }
         self.ops.expired += 1;
@@ -636,7 +636,7 @@ impl VBucket {
     ///
     /// # Errors
     /// As [`VBucket::put`]; [`Refusal::Fetch`] when there may be attributes to keep that are not in memory.
-    pub(crate) fn bury(
+    pub(crate) fn delete_item(
         &mut self,
         env: &Env<'_>,
         key: HashedKey<'_>,

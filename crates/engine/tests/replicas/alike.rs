@@ -52,7 +52,7 @@ fn stage(rig: &Rig) {
 }
 
 /// Tombstones of every origin, on the active.
-fn bury_all(active: &mut Rig) {
+fn delete_all(active: &mut Rig) {
     for key in [DELETED, DURABLY] {
         set_with_flags(active, key, 0);
     }
@@ -70,7 +70,7 @@ fn bury_all(active: &mut Rig) {
 fn a_tombstone_has_no_flags_on_any_copy() {
     for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
         let (mut active, mut replica, mut pipe) = pair(kind);
-        bury_all(&mut active);
+        delete_all(&mut active);
         let durably = delete(&active, DURABLY, MAJORITY).unwrap();
         pipe.drain(&active, &replica);
         assert!(active.complete(DURABLY, &durably, WAITER).is_ok());

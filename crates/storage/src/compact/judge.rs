@@ -60,7 +60,7 @@ pub(super) fn judge(
                     length: stored.length,
                     offset,
                     live,
-                    doubtful: !live,
+                    maybe_superseded: !live,
                     purgeable,
                 };
                 keep(kept, judged);
@@ -89,7 +89,7 @@ fn judge_prepared(core: &Core, stored: &StoredRecord<'_>, victim: u32, offset: u
         length: stored.length,
         offset,
         live: false,
-        doubtful: false,
+        maybe_superseded: false,
         purgeable: false,
     })
 }

@@ -191,7 +191,7 @@ pub(super) fn relocate(
                     let moved = move_locator(inputs, output, kept, offset, &record, effort.liveness);
                     if is_known && !moved {
                         // Overwritten since the first pass.
-                        output.bury(padded(u64::from(record.length)) / UNIT);
+                        output.count_dead(padded(u64::from(record.length)) / UNIT);
                     }
                     effort.spend_unstoppably(u64::from(record.length), || memory);
                 }

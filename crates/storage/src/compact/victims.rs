@@ -23,7 +23,7 @@ pub(super) fn wholly_dead(core: &Core) -> Vec<Arc<Segment>> {
         return Vec::new();
     }
     // A manifest written before a reset was accounted for may have brought the old counts back.
-    core.bury_stale();
+    core.recount_stale();
     let set = core.segments();
     let dead = |segment: &&Arc<Segment>| {
         let summaries = segment.summaries();

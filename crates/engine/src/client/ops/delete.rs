@@ -28,7 +28,7 @@ impl Bucket {
         let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
         let Found::Live(current) = found else { return Err(Status::KeyNotFound.into()) };
         v.check_cas(&ctx.env, key, &current, delete.cas)?;
-        let mutated = v.bury(&ctx.env, key, &current, false, durable, &mut deferred)?;
+        let mutated = v.delete_item(&ctx.env, key, &current, false, durable, &mut deferred)?;
         v.ops.deletes += 1;
         Ok(mutated)
     }

@@ -254,7 +254,7 @@ impl Publication<'_> {
         if let Found::Live(current) = &found {
             v.check_cas(&ctx.env, key, current, mutation.cas)?;
             if meta.deleted && !ctx.env.keeps_tombstones() {
-                let mutated = v.bury(&ctx.env, key, current, false, self.durable, &mut deferred)?;
+                let mutated = v.delete_item(&ctx.env, key, current, false, self.durable, &mut deferred)?;
                 v.ops.deletes += 1;
                 return Ok(Some(mutated));
             }

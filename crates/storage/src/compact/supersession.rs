@@ -20,29 +20,29 @@ use crate::{
 /// What looking one key up is counted as when effort is.
 const LOOKUP_BYTES: u64 = 512;
 
-/// Removes from `kept` what is doubtful and has been superseded by something synced.
+/// Removes from `kept` records that may be superseded and are, by something synced.
 pub(super) fn settle(
     core: &Core,
     inputs: &[Arc<Segment>],
     kept: &mut Vec<Kept>,
     effort: &mut Effort<'_>,
 ) -> Result<(), StoreError> {
-    let mut doubtful: Vec<(u32, u32)> = (0..)
+    let mut maybe_superseded: Vec<(u32, u32)> = (0..)
         .zip(kept.iter())
-        .filter(|(_, record)| record.doubtful)
+        .filter(|(_, record)| record.maybe_superseded)
         .map(|(number, record)| (fingerprint(record.hash), number))
         .collect();
-    doubtful.sort_unstable();
-    let memory = super::memory_of(kept) + (doubtful.capacity() * size_of::<(u32, u32)>()) as u64;
+    maybe_superseded.sort_unstable();
+    let memory = super::memory_of(kept) + (maybe_superseded.capacity() * size_of::<(u32, u32)>()) as u64;
     let set = core.segments();
     let mut candidates = Candidates::new(core, &set);
-    for (_, number) in doubtful {
+    for (_, number) in maybe_superseded {
         effort.spend(LOOKUP_BYTES, || memory)?;
         let Some(record) = kept.get_mut(number as usize) else { continue };
         let found = candidates.versions_of(record.vb, record.hash)?;
-        record.doubtful = is_superseded(core, inputs, record, &found)?;
+        record.maybe_superseded = is_superseded(core, inputs, record, &found)?;
     }
-    kept.retain(|record| !record.doubtful);
+    kept.retain(|record| !record.maybe_superseded);
     Ok(())
 }
 
