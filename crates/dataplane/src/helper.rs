@@ -117,7 +117,7 @@ impl Helper {
         bytes: usize,
         work: impl FnOnce() -> Completion + Send + 'static,
     ) -> Result<(), Status> {
-        let held = Held::take(&self.request_bytes, bytes)?;
+        let held = RequestBytes::take(&self.request_bytes, bytes)?;
         let work = move || {
             let completion = work();
             drop(held);
@@ -128,12 +128,12 @@ impl Helper {
 }
 
 /// Bytes of a request that is held for its work.
-struct Held {
+struct RequestBytes {
     all: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Held {
+impl RequestBytes {
     fn take(all: &Arc<AtomicUsize>, bytes: usize) -> Result<Self, Status> {
         let others = all.fetch_add(bytes, Ordering::Relaxed);
         let held = Self { all: Arc::clone(all), bytes };
@@ -145,7 +145,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for RequestBytes {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -197,12 +197,12 @@ mod tests {
     #[test]
     fn requests_held_for_documents_are_bounded_in_bytes_but_for_a_single_one() {
         let all = Arc::default();
-        let huge = Held::take(&all, 2 * REQUEST_BYTES_MAX).expect("nothing else is held");
-        assert_eq!(Held::take(&all, 1).err(), Some(Status::TemporaryFailure));
+        let huge = RequestBytes::take(&all, 2 * REQUEST_BYTES_MAX).expect("nothing else is held");
+        assert_eq!(RequestBytes::take(&all, 1).err(), Some(Status::TemporaryFailure));
         drop(huge);
-        let half = Held::take(&all, REQUEST_BYTES_MAX / 2).expect("room");
-        let other = Held::take(&all, REQUEST_BYTES_MAX / 2).expect("room");
-        assert_eq!(Held::take(&all, 1).err(), Some(Status::TemporaryFailure));
+        let half = RequestBytes::take(&all, REQUEST_BYTES_MAX / 2).expect("room");
+        let other = RequestBytes::take(&all, REQUEST_BYTES_MAX / 2).expect("room");
+        assert_eq!(RequestBytes::take(&all, 1).err(), Some(Status::TemporaryFailure));
         drop((half, other));
         assert_eq!(all.load(Ordering::Relaxed), 0);
     }

@@ -32,7 +32,7 @@ use crate::{
 pub(crate) mod live;
 pub(crate) mod slab;
 
-use live::{Buffers, Held, Live, Verdict};
+use live::{Buffers, ClientBytes, Live, Verdict};
 use slab::{ConnectionId, Slab};
 
 const WAKER: Token = Token(usize::MAX);
@@ -79,7 +79,7 @@ pub(crate) struct Worker {
     login_millis: u64,
     held_bytes_max: usize,
     /// Bytes held for slow clients, all connections together.
-    held: Held,
+    held: ClientBytes,
     /// What the node's account was told of that, and of the buffers that connections share.
     told_connections: Accounted,
     told_buffers: Accounted,
@@ -128,7 +128,7 @@ impl Worker {
             stall_millis: u64::try_from(options.stall_timeout.as_millis()).unwrap_or(u64::MAX),
             login_millis: u64::try_from(options.login_timeout.as_millis()).unwrap_or(u64::MAX / 2),
             held_bytes_max: options.held_bytes_max,
-            held: Held::default(),
+            held: ClientBytes::default(),
             stalled: false,
             next_sweep: 0,
             totals_at: 0,

@@ -67,7 +67,7 @@ pub struct Wish {
 pub struct Agent {
     /// The uuid of this node in the cluster's list.
     this_node: String,
-    buckets: BTreeMap<BucketUuid, Held>,
+    buckets: BTreeMap<BucketUuid, BucketPlans>,
     /// Whether metadata have been seen before: buckets that appear later are new, those before were there at the last
     /// stop.
     has_begun: bool,
@@ -119,7 +119,7 @@ impl Agent {
         let keeps = this.membership == Membership::InactiveFailed && this.recovery != Some(Recovery::Full)
             || this.recovery == Some(Recovery::Delta);
         for info in infos() {
-            let new = || Held::new(was_there, info.kind == BucketKind::Ephemeral);
+            let new = || BucketPlans::new(was_there, info.kind == BucketKind::Ephemeral);
             let held = self.buckets.entry(info.uuid.clone()).or_insert_with(new);
             held.follow(info, this.id, keeps, metadata.leaving_gracefully());
         }
@@ -148,14 +148,14 @@ impl Agent {
     /// Whether anything is not plainly settled: then [`Agent::report`] changes without metadata changing.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.buckets.values().any(Held::is_busy)
+        self.buckets.values().any(BucketPlans::is_busy)
     }
 
     /// What the leader should know of a bucket's copies: those that are not plainly settled. Figures about the bucket as
     /// a whole are left out.
     #[must_use]
     pub fn report(&self, buckets: &impl Buckets) -> Vec<BucketReport> {
-        let report = |(uuid, held): (&BucketUuid, &Held)| {
+        let report = |(uuid, held): (&BucketUuid, &BucketPlans)| {
             let copies = buckets.copies(uuid);
             let vbs = copies.as_deref().map(|copies| held.report(copies, |vb| buckets.following(uuid, vb)));
             BucketReport {
@@ -176,7 +176,7 @@ impl Agent {
 
 /// A bucket: its plans as last seen, and what has been done about them.
 #[derive(Clone, Debug, Default, Hash)]
-struct Held {
+struct BucketPlans {
     plans: Arc<Vec<VbPlan>>,
     /// Where they shall come to, as last seen.
     targets: Option<Arc<Vec<Vec<NodeId>>>>,
@@ -225,7 +225,7 @@ struct Changes {
     others: Vec<Change>,
 }
 
-impl Held {
+impl BucketPlans {
     fn new(was_there: bool, is_volatile: bool) -> Self {
         Self { was_there, is_volatile, ..Self::default() }
     }

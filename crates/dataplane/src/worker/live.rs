@@ -54,18 +54,18 @@ pub(crate) struct Live {
     /// When the socket last took something, while output is pending (monotonic milliseconds).
     pub(crate) progress_at: u64,
     /// What is counted in the worker's held bytes.
-    pub(crate) held: Held,
+    pub(crate) held: ClientBytes,
 }
 
 /// Bytes held on behalf of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct ClientBytes {
     pub(crate) bytes: usize,
     /// Of those, documents of a bucket, in whose account they are.
     pub(crate) lent: usize,
 }
 
-impl Held {
+impl ClientBytes {
     pub(crate) fn add(&mut self, other: Self) {
         *self = Self { bytes: self.bytes + other.bytes, lent: self.lent + other.lent };
     }
@@ -123,7 +123,7 @@ impl Live {
             owed: None,
             scheduled: None,
             progress_at: 0,
-            held: Held::default(),
+            held: ClientBytes::default(),
         }
     }
 
@@ -143,11 +143,11 @@ impl Live {
     }
 
     /// Bytes held on behalf of the client.
-    pub(crate) fn held_now(&self) -> Held {
+    pub(crate) fn held_now(&self) -> ClientBytes {
         let (pending, lent) =
             self.pending.as_ref().map_or((0, 0), |pending| (pending.len(), pending.lent_bytes()));
         let own = self.input.len() + self.transport.unsent_bytes() + self.connection.parked_bytes();
-        Held { bytes: own + pending, lent }
+        ClientBytes { bytes: own + pending, lent }
     }
 
     /// Reads once into `read`, behind what was left over before; returns how many bytes are there to be consumed

@@ -55,16 +55,16 @@ impl<'a> DocView<'a> {
     #[must_use]
     pub fn share(&self) -> SharedValue {
         SharedValue(match self.item.share(self.arena) {
-            Some(held) => Held::InPlace(held),
-            None => Held::Copy(self.value.into()),
+            Some(held) => ValueBytes::InPlace(held),
+            None => ValueBytes::Copy(self.value.into()),
         })
     }
 }
 
 /// A value that outlives the closure it was seen in.
-pub struct SharedValue(Held);
+pub struct SharedValue(ValueBytes);
 
-enum Held {
+enum ValueBytes {
     InPlace(item::SharedValue),
     Copy(Box<[u8]>),
     /// From a position on.
@@ -75,14 +75,14 @@ impl SharedValue {
     /// Another one of the same value.
     pub(crate) fn again(value: &item::SharedValue) -> Self {
         Self(match value.again() {
-            Some(held) => Held::InPlace(held),
-            None => Held::Copy(value[..].into()),
+            Some(held) => ValueBytes::InPlace(held),
+            None => ValueBytes::Copy(value[..].into()),
         })
     }
 
     /// Bytes from a position on.
     pub(crate) fn tail(bytes: Arc<[u8]>, start: usize) -> Self {
-        Self(Held::Tail(bytes, start))
+        Self(ValueBytes::Tail(bytes, start))
     }
 }
 
@@ -92,9 +92,9 @@ impl Deref for SharedValue {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Held::InPlace(value) => value,
-            Held::Copy(value) => value,
-            Held::Tail(bytes, start) => bytes.get(*start..).unwrap_or_default(),
+            ValueBytes::InPlace(value) => value,
+            ValueBytes::Copy(value) => value,
+            ValueBytes::Tail(bytes, start) => bytes.get(*start..).unwrap_or_default(),
         }
     }
 }

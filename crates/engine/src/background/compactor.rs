@@ -21,7 +21,7 @@ use storage::{
 };
 
 use crate::{
-    api::pressure::Pool, background::warmup::Loaded, bucket::Bucket, pressure::pools::Held, shard::Env,
+    api::pressure::Pool, background::warmup::Loaded, bucket::Bucket, pressure::pools::PoolCharge, shard::Env,
     vbucket::system_events::is_system_key,
 };
 
@@ -125,7 +125,7 @@ struct Paced<'a> {
     store: &'a Arc<dyn KvStore>,
     /// What the store was answered.
     takes_in: AtomicBool,
-    memory: Mutex<Held<'a>>,
+    memory: Mutex<PoolCharge<'a>>,
     pace: &'a Pace<'a>,
 }
 

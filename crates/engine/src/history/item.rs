@@ -63,7 +63,7 @@ pub struct FeedItem {
 
 enum Body {
     /// In the arena.
-    Held { version: item::SharedValue, has_value: bool },
+    InArena { version: item::SharedValue, has_value: bool },
     /// Key, then value.
     Copy { bytes: Arc<[u8]>, key_bytes: usize },
 }
@@ -73,7 +73,7 @@ impl FeedItem {
     pub(crate) fn of_version(item: ItemRef<'_>, arena: &Arc<Arena>, keys_only: bool) -> Self {
         let has_value = has_value(item.key(), keys_only) && kind_of(item) != RecordKind::Abort;
         let body = match item.share(arena) {
-            Some(version) => Body::Held { version, has_value },
+            Some(version) => Body::InArena { version, has_value },
             None => copied(item.key(), if has_value { item.value() } else { &[] }),
         };
         Self::with_body(item, body)
@@ -84,7 +84,7 @@ impl FeedItem {
         let version = item::SharedValue::of(held, arena);
         let has_value = has_value(version.item().key(), keys_only);
         let mut new = Self::with_body(version.item(), Body::Copy { bytes: Arc::default(), key_bytes: 0 });
-        new.body = Body::Held { version, has_value };
+        new.body = Body::InArena { version, has_value };
         new
     }
 
@@ -134,7 +134,7 @@ impl FeedItem {
     #[must_use]
     pub fn key(&self) -> DocKey<'_> {
         DocKey::trusted(match &self.body {
-            Body::Held { version, .. } => version.item().key(),
+            Body::InArena { version, .. } => version.item().key(),
             Body::Copy { bytes, key_bytes } => bytes.get(..*key_bytes).unwrap_or_default(),
         })
     }
@@ -143,8 +143,8 @@ impl FeedItem {
     #[must_use]
     pub fn value(&self) -> &[u8] {
         match &self.body {
-            Body::Held { version, has_value: true } => version,
-            Body::Held { .. } => &[],
+            Body::InArena { version, has_value: true } => version,
+            Body::InArena { .. } => &[],
             Body::Copy { bytes, key_bytes } => bytes.get(*key_bytes..).unwrap_or_default(),
         }
     }
@@ -153,8 +153,8 @@ impl FeedItem {
     #[must_use]
     pub fn share(&self) -> SharedValue {
         match &self.body {
-            Body::Held { version, has_value: true } => SharedValue::again(version),
-            Body::Held { .. } => SharedValue::tail(Arc::default(), 0),
+            Body::InArena { version, has_value: true } => SharedValue::again(version),
+            Body::InArena { .. } => SharedValue::tail(Arc::default(), 0),
             Body::Copy { bytes, key_bytes } => SharedValue::tail(bytes.clone(), *key_bytes),
         }
     }
@@ -163,7 +163,7 @@ impl FeedItem {
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.body {
-                Body::Held { version, .. } => version.item().bytes(),
+                Body::InArena { version, .. } => version.item().bytes(),
                 Body::Copy { bytes, .. } => bytes.len(),
             }
     }

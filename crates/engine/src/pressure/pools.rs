@@ -5,7 +5,7 @@
 //! What the arenas hold, documents and tables, is counted there and divided among the pools when somebody asks
 //! (`Bucket::pool_bytes`).
 //!
-//! Invariants: what was added is subtracted, by [`Held`] where it goes with a scope; the total is the sum of the pools.
+//! Invariants: what was added is subtracted, by [`PoolCharge`] where it goes with a scope; the total is the sum of the pools.
 //! What all buckets share, as the buffers of the workers, is in the node's account, not here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,9 +44,9 @@ impl Pools {
     }
 
     /// Adds bytes for as long as what is returned lives.
-    pub(crate) fn hold(&self, pool: Pool, bytes: u64) -> Held<'_> {
+    pub(crate) fn hold(&self, pool: Pool, bytes: u64) -> PoolCharge<'_> {
         self.add(pool, bytes);
-        Held { pools: self, pool, bytes }
+        PoolCharge { pools: self, pool, bytes }
     }
 
     #[expect(clippy::indexing_slicing, reason = "the array has a place for each pool")]
@@ -69,13 +69,13 @@ impl Pools {
 /// Bytes that a pool has until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Held<'p> {
+pub(crate) struct PoolCharge<'p> {
     pools: &'p Pools,
     pool: Pool,
     bytes: u64,
 }
 
-impl Held<'_> {
+impl PoolCharge<'_> {
     /// There are so many now.
     pub(crate) fn set(&mut self, bytes: u64) {
         self.pools.exchange(self.pool, self.bytes, bytes);
@@ -83,7 +83,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for PoolCharge<'_> {
     fn drop(&mut self) {
         self.pools.sub(self.pool, self.bytes);
     }

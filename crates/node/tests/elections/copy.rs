@@ -22,7 +22,7 @@ pub(crate) struct OnDisk {
 
 /// See the module header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct CopyState {
     pub(crate) role: VbRole,
     pub(crate) term: u64,
     pub(crate) unconfirmed: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Held {
     pub(crate) is_volatile: bool,
 }
 
-impl Held {
+impl CopyState {
     /// One of which nothing is known; `branch` is a name that no other has.
     pub(crate) fn blank(is_volatile: bool, branch: u64) -> Self {
         Self {
@@ -146,7 +146,7 @@ impl Held {
 
     /// A stream of the active copy's begins, if none is open, and brings all that it has; or one write more of a snapshot
     /// that is not whole then.
-    pub(crate) fn feed(&mut self, active: &Held, all: bool, branch: u64) {
+    pub(crate) fn feed(&mut self, active: &CopyState, all: bool, branch: u64) {
         if self.following != Some(self.term) {
             self.begin_stream(active, branch);
         }
@@ -166,7 +166,7 @@ impl Held {
         }
     }
 
-    fn begin_stream(&mut self, active: &Held, branch: u64) {
+    fn begin_stream(&mut self, active: &CopyState, branch: u64) {
         if self.facts().is_given_up() {
             self.reset(branch);
         }
@@ -193,7 +193,7 @@ impl Held {
     }
 
     /// Whether it would take the next write of the active copy.
-    pub(crate) fn keeps_up(&self, active: &Held) -> bool {
+    pub(crate) fn keeps_up(&self, active: &CopyState) -> bool {
         self.role == VbRole::Replica
             && self.following == Some(active.term)
             && self.is_whole()
@@ -224,7 +224,7 @@ impl Held {
 
 /// One copy, for the agent, and a name for the next branch that it begins.
 pub(crate) struct Shelf {
-    pub(crate) held: RefCell<Held>,
+    pub(crate) held: RefCell<CopyState>,
     pub(crate) branch: u64,
 }
 

@@ -18,7 +18,7 @@ use settee_node::Agent;
 
 use super::{
     canon::order,
-    copy::{Held, OnDisk, Open, Shelf},
+    copy::{CopyState, OnDisk, Open, Shelf},
     events::Event,
 };
 
@@ -56,7 +56,7 @@ pub(crate) enum Leash {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) agent: Agent,
-    pub(crate) held: Held,
+    pub(crate) held: CopyState,
     pub(crate) link: Link,
     pub(crate) leash: Leash,
     /// An operator has decided that what it has is not needed.
@@ -134,7 +134,7 @@ impl World {
         let is_volatile = bounds.kind == BucketKind::Ephemeral;
         let node = |at| Node {
             agent: Agent::new(uuid(at)),
-            held: Held::blank(is_volatile, at as u64 + 1),
+            held: CopyState::blank(is_volatile, at as u64 + 1),
             link: Link::Up,
             leash: Leash::Loose { is_stale: false },
             is_failed: false,
@@ -204,7 +204,7 @@ impl World {
         let node = self.node(at);
         if meta.node(&uuid(at)).is_none() {
             (node.agent, node.link) = (Agent::new(uuid(at)), Link::Left);
-            node.held = Held::blank(is_volatile, branch);
+            node.held = CopyState::blank(is_volatile, branch);
             return;
         }
         let needs_one = meta.lease_ms().is_some();
@@ -214,7 +214,7 @@ impl World {
             // It serves on by the last report that was answered, unless that is long ago.
             node.leash = if is_stale { Leash::RunOut } else { Leash::Held };
         }
-        let held = std::mem::replace(&mut node.held, Held::blank(is_volatile, branch));
+        let held = std::mem::replace(&mut node.held, CopyState::blank(is_volatile, branch));
         let mut shelf = Shelf { held: RefCell::new(held), branch };
         let mut before = (raw_hash(&node.agent), shelf.held.borrow().clone());
         for _ in 0..20 {
@@ -418,7 +418,7 @@ impl World {
         self.break_off(at);
         let node = self.node(at);
         match event {
-            Event::LoseDisk(_) => node.held = Held::blank(is_volatile, branch),
+            Event::LoseDisk(_) => node.held = CopyState::blank(is_volatile, branch),
             _ => node.held.restart(matches!(event, Event::Stop(_)), branch),
         }
         (node.agent, node.leash) = (Agent::new(uuid(at)), Leash::RunOut);

@@ -12,8 +12,8 @@
 
 mod asks;
 mod fault;
-mod held;
 mod inbound;
+mod packet_buffer;
 pub mod replica;
 mod silence;
 pub mod stats;
@@ -37,8 +37,8 @@ pub use fault::{Broken, Fault};
 pub use inbound::Taken;
 pub use window::WINDOW_BYTES;
 
-use held::Held;
 use inbound::{Inbound, Phase};
+use packet_buffer::PacketBuffer;
 use replica::Replica;
 use silence::Silence;
 use stats::ConsumerStats;
@@ -85,7 +85,7 @@ pub struct Consumer<R: Replica> {
     /// Streams were opened or given up for these since last asked.
     changed: Vec<VbId>,
     window: Window,
-    held: Held,
+    buffered: PacketBuffer,
     /// The last value that was packed for the way.
     unpacked: Vec<u8>,
     silence: Silence,
@@ -108,7 +108,7 @@ impl<R: Replica> Consumer<R> {
             woken: Vec::new(),
             changed: Vec::new(),
             window: Window::default(),
-            held: Held::default(),
+            buffered: PacketBuffer::default(),
             unpacked: Vec::new(),
             silence: Silence::broken(now),
             next_opaque: 0,
@@ -150,7 +150,7 @@ impl<R: Replica> Consumer<R> {
         }
         let (vb, opaque) = (head.vb, u32::from(frame.header.opaque));
         let is_end = matches!(message, DcpMessage::StreamEnd(_));
-        if self.held.holds(vb) && self.is_open(vb, opaque) && !is_end {
+        if self.buffered.holds(vb) && self.is_open(vb, opaque) && !is_end {
             self.hold(vb, frame, now, out);
             return Ok(Taken::Done);
         }
@@ -170,8 +170,8 @@ impl<R: Replica> Consumer<R> {
     /// The replica has woken the waiter with that ticket.
     pub fn wake(&mut self, ticket: u64) {
         let vb = VbId((ticket & 0xffff) as u16);
-        if self.held.holds(vb) {
-            self.held.hurry();
+        if self.buffered.holds(vb) {
+            self.buffered.hurry();
         }
         if self.streams.contains_key(&vb) && !self.woken.contains(&vb) {
             self.woken.push(vb);
@@ -208,7 +208,7 @@ impl<R: Replica> Consumer<R> {
     #[must_use]
     pub fn due_at(&self) -> u64 {
         let ask = self.due.first().filter(|_| self.asked.len() < ASKED_MAX).map(|(at, _)| *at);
-        ask.unwrap_or(u64::MAX).min(self.silence.due_at()).min(self.held.due_at())
+        ask.unwrap_or(u64::MAX).min(self.silence.due_at()).min(self.buffered.due_at())
     }
 
     /// Whether [`Consumer::tend`] has something to do now.
@@ -267,7 +267,7 @@ impl<R: Replica> Consumer<R> {
 
     /// Has a message wait for room, or gives its stream up where too much waits already.
     fn hold(&mut self, vb: VbId, frame: &Frame<'_>, now: Now, out: &mut Vec<u8>) {
-        if !self.held.put(vb, frame, now) {
+        if !self.buffered.put(vb, frame, now) {
             self.give_up(vb, &Fault::NotTaken(Status::NoMemory), now, out);
             self.took(frame.packet_len(), out);
             self.note_dropped(out);
@@ -276,15 +276,15 @@ impl<R: Replica> Consumer<R> {
 
     /// Brings what waits for room, where there may be some.
     fn try_held(&mut self, now: Now, out: &mut Vec<u8>) -> Result<(), Broken> {
-        for vb in self.held.due(now) {
-            while let Some(packet) = self.held.take_first(vb) {
+        for vb in self.buffered.due(now) {
+            while let Some(packet) = self.buffered.take_first(vb) {
                 let Decoded::Frame(frame) = decode_frame_within(&packet, FRAME_BODY_BYTES_MAX) else {
                     continue;
                 };
                 let unreadable = Broken::Unreadable { opcode: frame.header.opcode };
                 let (_, message) = DcpMessage::decode(&frame).ok_or(unreadable)?;
                 if self.take((&frame, vb, &message), now, out)? == Taken::NoRoom {
-                    self.held.put_back(vb, packet);
+                    self.buffered.put_back(vb, packet);
                     break;
                 }
             }
@@ -294,7 +294,7 @@ impl<R: Replica> Consumer<R> {
 
     /// What went with a stream is dealt with.
     fn note_dropped(&mut self, out: &mut Vec<u8>) {
-        let dropped = self.held.take_dropped();
+        let dropped = self.buffered.take_dropped();
         if dropped > 0 {
             self.took(dropped, out);
         }
@@ -455,7 +455,7 @@ impl<R: Replica> Consumer<R> {
 
     /// Tells the producer that a stream, if there is one, is not wanted any more.
     fn leave(&mut self, vb: VbId, out: &mut Vec<u8>) {
-        self.held.forget(vb);
+        self.buffered.forget(vb);
         let Some(stream) = self.streams.get_mut(&vb) else { return };
         match stream.phase {
             Phase::Due(at) => {
@@ -471,7 +471,7 @@ impl<R: Replica> Consumer<R> {
 
     /// Has a vBucket's stream asked for again after a while.
     fn rest(&mut self, vb: VbId, fault: &Fault, now: Now) {
-        self.held.forget(vb);
+        self.buffered.forget(vb);
         let Some(stream) = self.streams.get_mut(&vb) else { return };
         let (vb_number, term) = (vb.get(), stream.term);
         if fault.is_ordinary() {

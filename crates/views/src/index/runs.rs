@@ -226,7 +226,7 @@ impl Sorter {
     /// All changes, in the order of their keys.
     pub(super) fn sorted(mut self) -> io::Result<Sorted> {
         self.sort();
-        let memory = Held { bytes: self.bytes, entries: self.entries, next: 0, _charge: self.charge };
+        let memory = MemoryRun { bytes: self.bytes, entries: self.entries, next: 0, _charge: self.charge };
         Sorted::new(self.runs, Some(memory), &self.void, &self.scratch.memory)
     }
 }
@@ -268,12 +268,12 @@ impl PartialOrd for Next {
 }
 
 enum Source {
-    Held(Held),
+    Memory(MemoryRun),
     Run(Cursor),
 }
 
 /// Sorted changes in memory.
-struct Held {
+struct MemoryRun {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     /// The number of the change behind the one that was read.
@@ -294,12 +294,12 @@ struct Cursor {
 }
 
 impl Sorted {
-    fn new(runs: Vec<Run>, held: Option<Held>, void: &Void, memory: &Arc<Memory>) -> io::Result<Self> {
+    fn new(runs: Vec<Run>, held: Option<MemoryRun>, void: &Void, memory: &Arc<Memory>) -> io::Result<Self> {
         let cursor = |run| {
             let (block, charge) = (Vec::new(), Charge::new(memory, 0));
             Source::Run(Cursor { run, next_block: 0, offset: 0, block, at: 0, value: None, charge })
         };
-        let sources: Vec<Source> = runs.into_iter().map(cursor).chain(held.map(Source::Held)).collect();
+        let sources: Vec<Source> = runs.into_iter().map(cursor).chain(held.map(Source::Memory)).collect();
         let next = BinaryHeap::with_capacity(sources.len());
         let mut sorted = Self { sources, next, current: None, void: void.clone() };
         for source in 0..sorted.sources.len() {
@@ -317,7 +317,7 @@ impl Sorted {
     /// The value that it gives to the key.
     pub(super) fn value(&self) -> Option<&[u8]> {
         match self.sources.get(self.current.as_ref()?.source)? {
-            Source::Held(held) => value_of(&held.bytes, held.entries.get(held.next.checked_sub(1)?)?),
+            Source::Memory(held) => value_of(&held.bytes, held.entries.get(held.next.checked_sub(1)?)?),
             Source::Run(cursor) => cursor.block.get(cursor.value.clone()?),
         }
     }
@@ -338,7 +338,7 @@ impl Sorted {
         loop {
             let (found, number) = match self.sources.get_mut(next.source) {
                 None => return Ok(()),
-                Some(Source::Held(held)) => (held.read(&mut next.key), u32::MAX),
+                Some(Source::Memory(held)) => (held.read(&mut next.key), u32::MAX),
                 Some(Source::Run(cursor)) => (cursor.read(&mut next.key)?, cursor.run.number),
             };
             if !found {
@@ -353,7 +353,7 @@ impl Sorted {
     }
 }
 
-impl Held {
+impl MemoryRun {
     fn read(&mut self, key: &mut Vec<u8>) -> bool {
         let Some(entry) = self.entries.get(self.next) else { return false };
         key.clear();

@@ -50,7 +50,7 @@ pub enum ScanStep {
 enum Taken<'s> {
     Own(FeedItem),
     /// Held by the scan.
-    Held(&'s FeedItem),
+    Borrowed(&'s FeedItem),
 }
 
 impl Deref for Taken<'_> {
@@ -59,7 +59,7 @@ impl Deref for Taken<'_> {
     fn deref(&self) -> &FeedItem {
         match self {
             Self::Own(item) => item,
-            Self::Held(item) => item,
+            Self::Borrowed(item) => item,
         }
     }
 }
@@ -140,7 +140,7 @@ impl Bucket {
             let next = match at_hand.pop_front_if(|document| document.0 == index) {
                 Some((_, item)) => Some(Taken::Own(item)),
                 None => match selected.held(index) {
-                    Some(held) => Some(Taken::Held(held)),
+                    Some(held) => Some(Taken::Borrowed(held)),
                     None => in_table(&v, selected, index, &shard.arena).map(Taken::Own),
                 },
             };

@@ -8,7 +8,7 @@ use base::{Cas, HashedKey, Now, Status, VbId, VbRole};
 use super::{
     binary,
     request::{Look, LookedUp, Lookup, LookupSpec},
-    version::{Facts, Held, Parts, Tombstone, hold, inflated, inflated_len, tombstone},
+    version::{Facts, Parts, Tombstone, VersionValue, hold, inflated, inflated_len, tombstone},
     virtuals,
 };
 use crate::{
@@ -33,7 +33,7 @@ enum Seen {
     /// Everything that was asked has been answered.
     Answered(LookedUp),
     /// The version, to be looked at now.
-    Version(Facts, Held),
+    Version(Facts, VersionValue),
     /// To look at it is more work than the caller may do.
     TooLarge,
 }
@@ -152,7 +152,7 @@ impl Bucket {
                     return Ok(Seen::TooLarge);
                 }
                 v.disk_answers.forget_large(key.hash, key.key.encoded());
-                Ok(Seen::Version(facts, Held::OnDisk(value)))
+                Ok(Seen::Version(facts, VersionValue::OnDisk(value)))
             }
         }
     }

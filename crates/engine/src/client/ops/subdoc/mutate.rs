@@ -5,7 +5,7 @@ use base::{Cas, Datatype, HashedKey, Now, Seqno, Status, VbId, VbUuid, bucket::D
 use super::{
     draft::{Draft, Start, draft, new_body},
     request::{Change, Precondition, SubdocBound, SubdocMutated, SubdocMutation},
-    version::{Facts, Held, Parts, Tombstone, hold, inflated, inflated_len, tombstone},
+    version::{Facts, Parts, Tombstone, VersionValue, hold, inflated, inflated_len, tombstone},
 };
 use crate::{
     api::{doc::Mutated, notify::Refusal},
@@ -31,7 +31,7 @@ const WORK_BYTES_MAX: usize = 256 << 20;
 /// The version that a draft is made from.
 struct Base {
     facts: Facts,
-    value: Held,
+    value: VersionValue,
 }
 
 impl SubdocMutation<'_> {
@@ -211,7 +211,7 @@ fn base_of(
         true => match tombstone(&mut v, &ctx.env, key, &found)? {
             None => None,
             Some(Tombstone::InMemory) => Some(facts_in_memory(&v)?),
-            Some(Tombstone::OnDisk(facts, value)) => Some(Base { facts, value: Held::OnDisk(value) }),
+            Some(Tombstone::OnDisk(facts, value)) => Some(Base { facts, value: VersionValue::OnDisk(value) }),
         },
     };
     match (&base, mutation.precondition) {

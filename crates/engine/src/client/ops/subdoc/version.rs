@@ -67,12 +67,12 @@ impl Facts {
 
 /// A version's value, held outside the lock.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum VersionValue {
     InMemory(SharedValue),
     OnDisk(Arc<[u8]>),
 }
 
-impl Deref for Held {
+impl Deref for VersionValue {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -115,8 +115,8 @@ pub(super) fn tombstone(
 }
 
 /// An item's value, to be read without the lock.
-pub(super) fn hold(item: ItemRef<'_>, cas: Cas, arena: &Arc<Arena>) -> Held {
-    Held::InMemory(DocView::of(item, cas, arena).share())
+pub(super) fn hold(item: ItemRef<'_>, cas: Cas, arena: &Arc<Arena>) -> VersionValue {
+    VersionValue::InMemory(DocView::of(item, cas, arena).share())
 }
 
 /// An uncompressed value, taken apart.

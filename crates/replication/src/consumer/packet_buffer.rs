@@ -4,7 +4,7 @@
 //! other streams must not wait for that. So the packets of such a stream wait here, in order, until the replica takes them. They
 //! count as on their way meanwhile, so that the producer sends less history.
 //!
-//! Invariant: what waits here takes no more than [`HELD_BYTES_MAX`] and one packet. A stream that would need more is given up, and asked for again.
+//! Invariant: what waits here takes no more than [`BUFFERED_BYTES_MAX`] and one packet. A stream that would need more is given up, and asked for again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ use protocol::binary::Frame;
 use super::WINDOW_BYTES;
 
 /// Twice the share of the window that a producer fills with history, so that a copy that waits for its disk is not begun anew.
-const HELD_BYTES_MAX: usize = WINDOW_BYTES as usize / 4;
+const BUFFERED_BYTES_MAX: usize = WINDOW_BYTES as usize / 4;
 /// Memory that a packet takes beside its bytes, about.
 const PACKET_OVERHEAD: usize = 64;
 /// Between two tries.
@@ -22,7 +22,7 @@ const AGAIN_MILLIS: u64 = 10;
 
 /// See the module header.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct PacketBuffer {
     /// None of them empty.
     streams: BTreeMap<VbId, VecDeque<Box<[u8]>>>,
     bytes: usize,
@@ -31,7 +31,7 @@ pub(super) struct Held {
     dropped: usize,
 }
 
-impl Held {
+impl PacketBuffer {
     /// Whether packets of that stream wait.
     pub(super) fn holds(&self, vb: VbId) -> bool {
         self.streams.contains_key(&vb)
@@ -39,7 +39,7 @@ impl Held {
 
     /// Has a packet wait behind those of its stream; false where there is no room for it here either.
     pub(super) fn put(&mut self, vb: VbId, frame: &Frame<'_>, now: Now) -> bool {
-        if self.bytes >= HELD_BYTES_MAX {
+        if self.bytes >= BUFFERED_BYTES_MAX {
             return false;
         }
         if self.streams.is_empty() {
