@@ -29,7 +29,7 @@ use service::Alarms;
 
 use super::{
     group_commit::GroupCommit,
-    standing::{be_prompt, give_way},
+    priority::{ask_for_short_slices, lower_priority},
     wake_flag::{NodeWakeFlags, SharedWakeFlag, WakeFlag},
 };
 
@@ -268,7 +268,7 @@ impl Steps {
     }
 
     fn fetch_loop(&self, shard: usize, wake_flag: &SharedWakeFlag) {
-        be_prompt();
+        ask_for_short_slices();
         while !self.stopping() {
             if self.bucket.run_fetches(shard, FETCH_BATCH_KEYS, self.shared.now()) == 0 {
                 wake_flag.wait(FETCH_IDLE);
@@ -295,7 +295,7 @@ impl Steps {
     }
 
     fn warm_up_loop(&self) {
-        give_way();
+        lower_priority();
         let bucket = self.bucket.name();
         self.meter.warm_up_begins();
         for shard in 0..self.bucket.shards() {

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use super::{
     housekeeping::{MeteredBucket, rest_for},
     node_thread::{Duty, NodeThread},
-    standing::give_way,
+    priority::lower_priority,
 };
 
 /// Pause between two looks when there is nothing to do.
@@ -56,7 +56,7 @@ pub(super) fn start(
     shared: Arc<Shared>,
 ) -> io::Result<NodeThread> {
     NodeThread::start("compaction", Arc::default(), move |duty| {
-        give_way();
+        lower_priority();
         while !duty.is_over() {
             let buckets: Vec<Arc<Bucket>> = buckets().into_iter().map(|(bucket, _)| bucket).collect();
             let mut more = false;

@@ -35,7 +35,7 @@ use dataplane::{
     shared::{self, BucketFigures},
 };
 use http::BoxFuture;
-use node::{Standing, stands_still};
+use node::{MetadataState, stands_still};
 use parking_lot::Mutex;
 use service::Figures;
 use tokio::sync::watch;
@@ -263,10 +263,10 @@ impl Control {
     }
 
     /// What this node says of its metadata: since which change they differ, and their hashes.
-    pub(super) fn state(&self) -> Standing {
+    pub(super) fn state(&self) -> MetadataState {
         let marks = self.agreement.marks();
         let told = (!marks.marks.is_empty()).then(|| StateMarks::clone(&marks));
-        Standing { diverged: self.agreement.diverged(), state: told }
+        MetadataState { diverged: self.agreement.diverged(), state: told }
     }
 
     /// The leader says that this node's metadata differ from those of most nodes since that change.

@@ -20,7 +20,7 @@ use engine::{Bucket, Budget, StepReport};
 
 use super::{
     node_thread::{Duty, NodeThread},
-    standing::Contention,
+    priority::Contention,
     wake_flag::WakeFlag,
 };
 

@@ -42,7 +42,7 @@ use crate::{
     output::Output,
     reply::{self, HangUp},
     sasl,
-    session::{Session, Standing},
+    session::{Session, SessionStatus},
     slow::Asker,
     text::TextState,
     transport::Transport,
@@ -250,10 +250,13 @@ impl Connection {
             return link.catch_up(out, context);
         }
         match self.session.refresh(&context.snapshot) {
-            Standing::Good => {}
+            SessionStatus::Good => {}
             // What waits for something of the bucket that was there would wait for ever.
-            Standing::BucketReplaced if !self.waiting.stages().any(|(_, stage)| stage.is_of_bucket()) => {}
-            Standing::BucketReplaced | Standing::BucketGone | Standing::LoginEnded => return After::Close,
+            SessionStatus::BucketReplaced
+                if !self.waiting.stages().any(|(_, stage)| stage.is_of_bucket()) => {}
+            SessionStatus::BucketReplaced | SessionStatus::BucketGone | SessionStatus::LoginEnded => {
+                return After::Close;
+            }
         }
         if !self.session.follow_dcp(context) {
             return After::Close;

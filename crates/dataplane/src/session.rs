@@ -67,7 +67,7 @@ pub(crate) struct Session {
 
 /// Whether a session can go on after the node's state changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum SessionStatus {
     Good,
     /// Another bucket is in the place of its own, which was emptied: the plain memcached port has to go on.
     BucketReplaced,
@@ -136,17 +136,17 @@ impl Session {
 
     /// Follows a replaced snapshot.
     #[inline]
-    pub(crate) fn refresh(&mut self, snapshot: &Snapshot) -> Standing {
-        if self.generation == snapshot.generation() { Standing::Good } else { self.follow(snapshot) }
+    pub(crate) fn refresh(&mut self, snapshot: &Snapshot) -> SessionStatus {
+        if self.generation == snapshot.generation() { SessionStatus::Good } else { self.follow(snapshot) }
     }
 
-    fn follow(&mut self, snapshot: &Snapshot) -> Standing {
+    fn follow(&mut self, snapshot: &Snapshot) -> SessionStatus {
         self.generation = snapshot.generation();
         let no_more = self.certificate.follow(&snapshot.metadata);
         if no_more.is_some_and(|user| user == self.identity)
             || !auth::is_current(&snapshot.metadata, &self.identity)
         {
-            return Standing::LoginEnded;
+            return SessionStatus::LoginEnded;
         }
         let Some(old) = self.bucket.take() else {
             if !self.is_logged_in() {
@@ -154,13 +154,15 @@ impl Session {
             } else {
                 self.access = auth::privileges(&snapshot.metadata, &self.identity, None);
             }
-            return Standing::Good;
+            return SessionStatus::Good;
         };
         let is_plain = self.kind == ListenerKind::Memcached;
         let still = |new: &&Arc<BucketEntry>| {
             if is_plain { new.legacy.memcached_port } else { new.uuid == old.uuid }
         };
-        let Some(new) = snapshot.buckets.get(&*old.name).filter(still) else { return Standing::BucketGone };
+        let Some(new) = snapshot.buckets.get(&*old.name).filter(still) else {
+            return SessionStatus::BucketGone;
+        };
         self.bucket = Some(Arc::clone(new));
         self.access = auth::privileges(&snapshot.metadata, &self.identity, Some(&old.name));
         let is_legacy = matches!(self.identity.domain, Domain::Bucket | Domain::Anonymous);
@@ -169,10 +171,10 @@ impl Session {
             self.attach(None, snapshot);
         }
         if new.uuid == old.uuid {
-            return Standing::Good;
+            return SessionStatus::Good;
         }
         self.ahead.clear();
-        Standing::BucketReplaced
+        SessionStatus::BucketReplaced
     }
 
     fn attach(&mut self, bucket: Option<Arc<BucketEntry>>, snapshot: &Snapshot) {

@@ -23,7 +23,7 @@ pub struct Known<'a> {
     /// The node.
     pub me: NodeId,
     /// How it stands.
-    pub standing: Survivor,
+    pub survivor: Survivor,
     /// Those that vote in the agreement.
     pub voters: &'a BTreeSet<NodeId>,
     /// As carried out.
@@ -71,11 +71,11 @@ impl AtAnyPrice {
     /// When the group is not to be formed anew, or nobody says in time how that has ended.
     pub fn next(&mut self, known: Known<'_>, lot: u64, now: u64) -> Result<Act, ClusterError> {
         if let Stage::Proposed(reforming) = &mut self.stage {
-            let rests = reforming.rests_for(known.standing.leader, now);
+            let rests = reforming.rests_for(known.survivor.leader, now);
             if rests > 0 {
                 return Ok(Act::Rest(rests));
             }
-            let survey = reforming.ask((known.me, known.standing), known.voters, known.metadata)?;
+            let survey = reforming.ask((known.me, known.survivor), known.voters, known.metadata)?;
             self.stage = Stage::Asking(survey, None);
         }
         if matches!(self.stage, Stage::Asking(_, Some(until)) if now >= until) {
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    fn standing(leader: Option<u16>) -> Survivor {
+    fn survivor(leader: Option<u16>) -> Survivor {
         let epoch = Epoch { number: 0, lot: 0 };
         Survivor { epoch, position: Position { epoch, term: 1, index: 5 }, leader: leader.map(NodeId) }
     }
@@ -164,7 +164,7 @@ mod tests {
 
         fn next(&mut self, leader: Option<u16>, now: u64) -> Result<Act, ClusterError> {
             let known =
-                Known { me: NodeId(0), standing: standing(leader), voters: &self.2, metadata: &self.1 };
+                Known { me: NodeId(0), survivor: survivor(leader), voters: &self.2, metadata: &self.1 };
             self.0.next(known, 9, now)
         }
     }
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(asked.next(None, 5_000), Ok(Act::Ask(NodeId(1), "h1".into())));
         assert_eq!(asked.next(None, 5_500), Ok(Act::Rest(ANSWER_MILLIS - 500)));
         assert_eq!(asked.0.asks(), Some(NodeId(1)));
-        asked.0.answered(Some(standing(None))).unwrap();
+        asked.0.answered(Some(survivor(None))).unwrap();
         assert_eq!(asked.0.asks(), None);
         assert_eq!(asked.next(None, 6_000), Ok(Act::Found(NodeId(0), Epoch { number: 1, lot: 9 })));
         assert_eq!(asked.next(None, 7_000), Ok(Act::Rest(PROPOSAL_MILLIS - 1_000)));
@@ -195,6 +195,6 @@ mod tests {
     fn a_survivor_that_knows_a_leader_ends_it() {
         let mut asked = Asked::new();
         assert_eq!(asked.next(None, 4_000), Ok(Act::Ask(NodeId(1), "h1".into())));
-        assert!(matches!(asked.0.answered(Some(standing(Some(3)))), Err(ClusterError::Failed(_))));
+        assert!(matches!(asked.0.answered(Some(survivor(Some(3)))), Err(ClusterError::Failed(_))));
     }
 }

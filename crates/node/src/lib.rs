@@ -48,7 +48,7 @@ pub use participant::{Applied, Confirmed, Output, Participant, Write};
 pub use proposals::{GivenUp, Next, PROPOSAL_MILLIS, Part, Proposals, Proposing, TAKING_MILLIS};
 pub use reconciler::{Reconciler, Start};
 pub use reforming::{Reforming, Survey, Survivor};
-pub use reporter::{REPORT_PATIENCE_MILLIS, Reporter, Standing};
+pub use reporter::{MetadataState, REPORT_PATIENCE_MILLIS, Reporter};
 pub use verdict::{Sentence, Verdict};
 
 /// How often a bucket that could not be opened is tried again.

@@ -60,7 +60,7 @@ impl Reforming {
     /// [`ClusterError::MembersRefused`] where it is not, or this node is to be failed over itself.
     pub fn ask(
         &self,
-        (me, standing): (NodeId, Survivor),
+        (me, survivor): (NodeId, Survivor),
         voters: &BTreeSet<NodeId>,
         metadata: &Metadata,
     ) -> Result<Survey, ClusterError> {
@@ -76,8 +76,8 @@ impl Reforming {
             may_be_silent: node.membership == Membership::InactiveAdded,
         });
         let mut survey =
-            Survey { asked: asked.collect(), furthest: (me, standing.position), epoch: standing.epoch };
-        survey.take(me, "this node", standing)?;
+            Survey { asked: asked.collect(), furthest: (me, survivor.position), epoch: survivor.epoch };
+        survey.take(me, "this node", survivor)?;
         Ok(survey)
     }
 }
@@ -114,7 +114,7 @@ impl Survey {
     pub fn answered(&mut self, answer: Option<Survivor>) -> Result<(), ClusterError> {
         let Some(Asked { node, host, may_be_silent }) = self.asked.pop_front() else { return Ok(()) };
         match answer {
-            Some(standing) => self.take(node, &host, standing),
+            Some(survivor) => self.take(node, &host, survivor),
             None if may_be_silent => Ok(()),
             None => Err(refused(format!(
                 "{host} is to stay and does not answer. Fail it over as well, or bring it back."
@@ -128,13 +128,13 @@ impl Survey {
         (self.furthest.0, self.epoch.next(lot))
     }
 
-    fn take(&mut self, node: NodeId, host: &str, standing: Survivor) -> Result<(), ClusterError> {
-        if let Some(leader) = standing.leader {
+    fn take(&mut self, node: NodeId, host: &str, survivor: Survivor) -> Result<(), ClusterError> {
+        if let Some(leader) = survivor.leader {
             return Err(ClusterError::Failed(format!("by what {host} knows, node {leader} leads")));
         }
-        self.epoch = self.epoch.max(standing.epoch);
-        if standing.position > self.furthest.1 {
-            self.furthest = (node, standing.position);
+        self.epoch = self.epoch.max(survivor.epoch);
+        if survivor.position > self.furthest.1 {
+            self.furthest = (node, survivor.position);
         }
         Ok(())
     }
@@ -166,14 +166,14 @@ mod tests {
         numbers.iter().copied().map(NodeId).collect()
     }
 
-    fn standing(number: u64, index: u64) -> Survivor {
+    fn survivor(number: u64, index: u64) -> Survivor {
         let epoch = Epoch { number, lot: 0 };
         Survivor { epoch, position: Position { epoch, term: 1, index }, leader: None }
     }
 
     fn ask(lost: &[u16], metadata: &Metadata) -> Result<Survey, ClusterError> {
         let voters = metadata.nodes.iter().map(|node| node.id).collect();
-        Reforming::new(ids(lost), 0).ask((NodeId(0), standing(0, 5)), &voters, metadata)
+        Reforming::new(ids(lost), 0).ask((NodeId(0), survivor(0, 5)), &voters, metadata)
     }
 
     #[test]
@@ -197,9 +197,9 @@ mod tests {
     fn the_log_that_goes_furthest_begins_once_all_have_answered() {
         let mut survey = ask(&[3, 4, 5], &metadata(6)).unwrap();
         assert_eq!(survey.next(), Some((NodeId(1), "h1")));
-        survey.answered(Some(standing(0, 7))).unwrap();
+        survey.answered(Some(survivor(0, 7))).unwrap();
         assert_eq!(survey.next(), Some((NodeId(2), "h2")));
-        survey.answered(Some(standing(0, 6))).unwrap();
+        survey.answered(Some(survivor(0, 6))).unwrap();
         assert_eq!(survey.next(), None);
         assert_eq!(survey.founder(9), (NodeId(1), Epoch { number: 1, lot: 9 }));
     }
@@ -208,7 +208,7 @@ mod tests {
     fn the_new_life_is_later_than_that_of_a_survivor_whose_log_is_of_an_earlier_one() {
         let mut survey = ask(&[2, 3], &metadata(4)).unwrap();
         // It was told to join a group that was formed anew, and has heard nothing of that group yet.
-        let rejoined = Survivor { epoch: Epoch { number: 1, lot: 3 }, ..standing(0, 4) };
+        let rejoined = Survivor { epoch: Epoch { number: 1, lot: 3 }, ..survivor(0, 4) };
         survey.answered(Some(rejoined)).unwrap();
         assert_eq!(survey.founder(9), (NodeId(0), Epoch { number: 2, lot: 9 }));
     }
@@ -218,7 +218,7 @@ mod tests {
         let mut survey = ask(&[2, 3], &metadata(4)).unwrap();
         assert!(matches!(survey.answered(None), Err(ClusterError::MembersRefused(_))));
         let mut survey = ask(&[2, 3], &metadata(4)).unwrap();
-        let led = Survivor { leader: Some(NodeId(3)), ..standing(0, 9) };
+        let led = Survivor { leader: Some(NodeId(3)), ..survivor(0, 9) };
         assert!(matches!(survey.answered(Some(led)), Err(ClusterError::Failed(_))));
     }
 

@@ -20,7 +20,7 @@ pub const REPORT_PATIENCE_MILLIS: u64 = 1_000;
 
 /// What this node says of its metadata at the moment in which it reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct MetadataState {
     /// Since which change they differ from those of most nodes, as far as is known here.
     pub diverged: Option<u64>,
     /// Their hashes.
@@ -60,7 +60,7 @@ impl Reporter {
     pub fn next(
         &mut self,
         newest: Option<&NodeReport>,
-        standing: impl FnOnce() -> Standing,
+        metadata_state: impl FnOnce() -> MetadataState,
         leader: Option<NodeId>,
         now: u64,
     ) -> Option<(NodeId, NodeReport)> {
@@ -71,7 +71,7 @@ impl Reporter {
         let (newest, to) = newest.zip(leader)?;
         self.number += 1;
         self.sent_at = Some(now);
-        let Standing { diverged, state } = standing();
+        let MetadataState { diverged, state } = metadata_state();
         Some((to, NodeReport { number: self.number, diverged, state, ..newest.clone() }))
     }
 
@@ -109,7 +109,7 @@ mod tests {
 
     /// The number of what is sent.
     fn next(reporter: &mut Reporter, now: u64) -> Option<u64> {
-        let sent = reporter.next(Some(&report()), Standing::default, LEADER, now);
+        let sent = reporter.next(Some(&report()), MetadataState::default, LEADER, now);
         sent.map(|(_, report)| report.number)
     }
 
@@ -141,7 +141,7 @@ mod tests {
     fn where_nobody_leads_nothing_is_kept_for_later() {
         let mut reporter = Reporter::default();
         reporter.note_news();
-        assert_eq!(reporter.next(Some(&report()), Standing::default, None, 1_000), None);
+        assert_eq!(reporter.next(Some(&report()), MetadataState::default, None, 1_000), None);
         assert_eq!(reporter.rests_for(1_000), STEADY_MILLIS);
         assert_eq!(next(&mut reporter, 1_250), Some(1));
     }
@@ -193,8 +193,8 @@ mod tests {
     #[test]
     fn what_a_report_says_of_the_metadata_is_as_of_when_it_is_sent() {
         let mut reporter = Reporter::default();
-        let standing = || Standing { diverged: Some(7), state: None };
-        let (to, sent) = reporter.next(Some(&report()), standing, LEADER, 1_000).unwrap();
+        let metadata_state = || MetadataState { diverged: Some(7), state: None };
+        let (to, sent) = reporter.next(Some(&report()), metadata_state, LEADER, 1_000).unwrap();
         assert_eq!((Some(to), sent.diverged), (LEADER, Some(7)));
     }
 }

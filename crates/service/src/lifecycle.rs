@@ -71,7 +71,7 @@ pub(crate) trait Copies {
     /// How many vBuckets it has.
     fn count(&self) -> u16;
     /// Role and term of a copy.
-    fn standing(&self, vb: VbId) -> (VbRole, u64);
+    fn role_and_term(&self, vb: VbId) -> (VbRole, u64);
     /// The branches of its history, newest first.
     fn branches(&self, vb: VbId) -> Vec<VbUuid>;
 }
@@ -81,7 +81,7 @@ impl Copies for Bucket {
         self.vbuckets()
     }
 
-    fn standing(&self, vb: VbId) -> (VbRole, u64) {
+    fn role_and_term(&self, vb: VbId) -> (VbRole, u64) {
         self.vb_role(vb).unwrap_or_default()
     }
 
@@ -152,7 +152,7 @@ impl Told {
         let is_due = |index: usize| (index + count - next) % count < LOOKS;
         for (index, told) in self.copies.iter_mut().enumerate() {
             let vb = VbId(index as u16);
-            let (role, term) = copies.standing(vb);
+            let (role, term) = copies.role_and_term(vb);
             let has_changed = (told.role, told.term) != (role, term);
             if has_changed || role != VbRole::Dead && is_due(index) {
                 told.compare(copies, vb, |term, change| tell(vb, term, change));
@@ -166,7 +166,7 @@ impl Copy {
     fn compare(&mut self, copies: &impl Copies, vb: VbId, mut tell: impl FnMut(u64, Change)) {
         // The history before the role: what is told of a role is then no older than that.
         let branches = copies.branches(vb);
-        let (role, term) = copies.standing(vb);
+        let (role, term) = copies.role_and_term(vb);
         let was = *self;
         let is_copy = role != VbRole::Dead;
         *self = Copy { role, term, branch: branches.first().copied().filter(|_| is_copy) };

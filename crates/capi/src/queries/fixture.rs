@@ -110,7 +110,7 @@ impl Holding for Home {
         self.state().may_serve
     }
 
-    fn standing(&self, vb: VbId) -> (VbRole, u64) {
+    fn role_and_term(&self, vb: VbId) -> (VbRole, u64) {
         self.state().copies.get(&vb).map(|(role, term, _)| (*role, *term)).unwrap_or_default()
     }
 

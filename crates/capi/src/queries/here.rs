@@ -33,7 +33,7 @@ pub(crate) trait Holding: Send + Sync {
     /// Whether the node may serve what it is the active of.
     fn may_serve(&self) -> bool;
     /// Role and term of a copy.
-    fn standing(&self, vb: VbId) -> (VbRole, u64);
+    fn role_and_term(&self, vb: VbId) -> (VbRole, u64);
     /// The branch and the last seqno of a copy.
     fn newest(&self, vb: VbId) -> Option<(VbUuid, Seqno)>;
     /// Documents of the vBuckets that are served here.
@@ -293,7 +293,7 @@ impl Asked<'_> {
         if !or_sealed && !self.home.may_serve() {
             return Err(Refused::Again("this node has not heard from its cluster for too long".to_owned()));
         }
-        let term = |vb| match self.home.standing(vb) {
+        let term = |vb| match self.home.role_and_term(vb) {
             (VbRole::Active, term) => Ok((vb, term)),
             (VbRole::Sealed, term) if or_sealed => Ok((vb, term)),
             _ => Err(elsewhere(vb)),

@@ -36,7 +36,7 @@ impl Holding for OfBucket {
         self.gate.may_serve()
     }
 
-    fn standing(&self, vb: VbId) -> (VbRole, u64) {
+    fn role_and_term(&self, vb: VbId) -> (VbRole, u64) {
         self.indexes.bucket().vb_role(vb).unwrap_or_default()
     }
 

@@ -97,8 +97,8 @@ impl Control {
 
     /// What is to be said to a node that is none of the cluster's, and of the group in that epoch by what it knows.
     pub(super) fn judge(&self, node: NodeId, epoch: Option<Epoch>) -> Option<Verdict> {
-        let standing = (self.agreement.epoch(), self.agreement.has_member(node));
-        Verdict::on(node, epoch, &self.metadata.load(), standing)
+        let membership = (self.agreement.epoch(), self.agreement.has_member(node));
+        Verdict::on(node, epoch, &self.metadata.load(), membership)
     }
 
     fn take_messages(&self, signer: Option<NodeId>, body: &[u8]) -> Result<Vec<u8>, ClusterError> {

@@ -19,13 +19,13 @@ use tokio::time::sleep;
 use super::{Control, LOOK_AGAIN, stopping};
 use crate::{agreement::Reform, identity::random_number};
 
-/// Where survivors are asked for their [`Standing`], and where one is told to begin.
-const STANDING: &str = "standing";
+/// Where survivors are asked for their [`GroupStatus`], and where one is told to begin.
+const STATUS: &str = "standing";
 const REFORM: &str = "reform";
 
 /// How a node stands to its group.
 #[derive(Debug, Serialize, Deserialize)]
-struct Standing {
+struct GroupStatus {
     position: Position,
     leads: bool,
     /// Absent from what an older version says: then the position's.
@@ -51,8 +51,8 @@ impl Control {
             Some(Box::pin(self.propose(command.clone())));
         loop {
             let (voters, metadata) = (self.agreement.voters(), self.metadata.load_full());
-            let standing = self.standing().await?;
-            let known = Known { me: self.this_id(), standing, voters: &voters, metadata: &metadata };
+            let survivor = self.survivor().await?;
+            let known = Known { me: self.this_id(), survivor, voters: &voters, metadata: &metadata };
             let lot = random_number().map_err(failed)?;
             match price.next(known, lot, now())? {
                 Act::Rest(millis) => {
@@ -81,12 +81,12 @@ impl Control {
     /// Answers what survivors ask one another.
     pub(super) fn answer_survivors(self: &Arc<Self>) {
         let me = Arc::downgrade(self);
-        self.routes().add(STANDING, move |_| {
+        self.routes().add(STATUS, move |_| {
             let me = me.upgrade();
             async move {
                 let me = me.ok_or_else(stopping)?;
-                let Survivor { epoch, position, leader } = me.standing().await?;
-                encoded(&Standing { position, leads: me.leads(), epoch: Some(epoch), leader })
+                let Survivor { epoch, position, leader } = me.survivor().await?;
+                encoded(&GroupStatus { position, leads: me.leads(), epoch: Some(epoch), leader })
             }
         });
         let me = Arc::downgrade(self);
@@ -96,18 +96,18 @@ impl Control {
         });
     }
 
-    async fn standing(&self) -> Result<Survivor, ClusterError> {
+    async fn survivor(&self) -> Result<Survivor, ClusterError> {
         let position = self.agreement.position().await.ok_or_else(stopping)?;
         Ok(Survivor { epoch: self.agreement.epoch(), position, leader: self.leader() })
     }
 
     /// How a survivor stands; nothing where it does not answer.
     async fn ask_survivor(&self, node: NodeId, host: &str) -> Result<Option<Survivor>, ClusterError> {
-        let answer = self.peers().post(node, STANDING, Vec::new()).await;
+        let answer = self.peers().post(node, STATUS, Vec::new()).await;
         if let Err(error) = &answer {
             tracing::warn!(host, %error, "a node that is to stay does not answer");
         }
-        answer.ok().map(|answer| read_standing(node, &answer)).transpose()
+        answer.ok().map(|answer| read_status(node, &answer)).transpose()
     }
 
     /// Has a node form the group anew.
@@ -120,8 +120,8 @@ impl Control {
     }
 }
 
-fn read_standing(node: NodeId, answer: &[u8]) -> Result<Survivor, ClusterError> {
-    let Standing { position, leads, epoch, leader } = decoded(answer)?;
+fn read_status(node: NodeId, answer: &[u8]) -> Result<Survivor, ClusterError> {
+    let GroupStatus { position, leads, epoch, leader } = decoded(answer)?;
     let leader = leader.or(leads.then_some(node));
     Ok(Survivor { epoch: epoch.unwrap_or(position.epoch), position, leader })
 }

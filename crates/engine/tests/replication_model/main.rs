@@ -169,12 +169,12 @@ impl World {
         for &node in among {
             self.rig(node).bucket.make_replica(VB, self.term).unwrap();
         }
-        let standing = |node: usize| {
+        let copy_state = |node: usize| {
             let status = self.rig(node).bucket.vb_status(VB).unwrap();
             let generation = status.branch.generation();
             status.complete.then_some((generation, status.held, status.promotable, node))
         };
-        let whole: Vec<_> = among.iter().filter_map(|&node| standing(node)).collect();
+        let whole: Vec<_> = among.iter().filter_map(|&node| copy_state(node)).collect();
         assert!(whole.len() >= 2, "no election among {whole:?}");
         if let Some(best) = whole.into_iter().max() {
             self.lead(best.3);

@@ -132,12 +132,12 @@ pub(crate) fn order(world: &World) -> Vec<usize> {
     order.sort_by_key(|&at| {
         let place = |nodes: &[NodeId]| nodes.iter().position(|&node| node == id(at)).unwrap_or(usize::MAX);
         let known = meta.nodes.iter().find(|node| node.id == id(at));
-        let standing =
+        let role_state =
             known.map(|node| (node.membership as u8, node.recovery.map(|recovery| recovery as u8)));
         let kept = meta.rebalance.as_ref().map(|rebalance| place(&rebalance.keep));
         let held = &world.nodes[at].held;
         let has = (held.log.len(), held.is_partial, held.may_lack);
-        (place(&plan.chain), place(plan.counted()), place(&plan.building), standing, kept, has)
+        (place(&plan.chain), place(plan.counted()), place(&plan.building), role_state, kept, has)
     });
     order
 }

@@ -136,10 +136,10 @@ impl CopyState {
     }
 
     fn reset(&mut self, branch: u64) {
-        let standing = (self.role, self.term, self.following);
+        let role_state = (self.role, self.term, self.following);
         let was_recorded = !self.is_volatile;
         *self = Self { is_partial: true, ..Self::blank(self.is_volatile, branch) };
-        (self.role, self.term, self.following) = standing;
+        (self.role, self.term, self.following) = role_state;
         let (table, open, is_partial) = (self.table.clone(), None, true);
         self.disk = was_recorded.then_some(OnDisk { writes: 0, table, open, is_partial });
     }

@@ -22,8 +22,8 @@ use cluster::{
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
-    Applied, Leadership, LogWriter, Next, NextWrite, Part, Participant, Proposals, Proposing, REOPEN_MILLIS,
-    Reconciler, Reporter, Standing, Start, Taken, WriteEnded, stands_still,
+    Applied, Leadership, LogWriter, MetadataState, Next, NextWrite, Part, Participant, Proposals, Proposing,
+    REOPEN_MILLIS, Reconciler, Reporter, Start, Taken, WriteEnded, stands_still,
 };
 
 use self::at_any_price::AtAnyPrice;
@@ -508,9 +508,9 @@ impl Process {
 
     fn send_report(&mut self, outside: &mut Outside<'_>) {
         let group = self.part.group();
-        let standing = || Standing { diverged: group.diverged(), state: Some(group.marks()) };
+        let metadata_state = || MetadataState { diverged: group.diverged(), state: Some(group.marks()) };
         let now = outside.lease_now;
-        let sent = self.reporter.next(self.report.as_ref(), standing, group.leader(), now);
+        let sent = self.reporter.next(self.report.as_ref(), metadata_state, group.leader(), now);
         let Some((leader, report)) = sent else { return };
         if leader == self.id {
             return self.take_report(Box::new(report), outside);

@@ -19,9 +19,9 @@ use super::{
     Producer, STREAM_TICKETS,
     controls::OutOfOrder,
     filter::{Filter, Part},
+    required_role::RequiredRole,
     rollback::{History, Position, rollback},
     script::{Script, Unfinished},
-    standing::Standing,
     stats::StreamStats,
     stream::Stream,
     value::ValueMode,
@@ -104,7 +104,7 @@ impl Producer {
     pub fn stream_request(&mut self, mut ask: StreamAsk, access: Access<'_>) -> Result<FailoverLog, Refused> {
         let bucket = self.bucket.clone();
         let history = bucket.vb_history(ask.vb)?;
-        let standing = self.standing(&ask)?;
+        let required_role = self.required_role(&ask)?;
         self.check(&mut ask, &history)?;
         let filter = Filter::new(&ask.filter, self.negotiated.collections, &bucket.manifest())?;
         let stream_id = self.check_stream_id(ask.filter.stream_id)?;
@@ -125,7 +125,7 @@ impl Producer {
         self.check_rollback(&ask, &history)?;
         self.settle_end(&mut ask, &history, &filter)?;
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let opened = self.open(&ask, stream_id, filter, history, (slot, standing));
+        let opened = self.open(&ask, stream_id, filter, history, (slot, required_role));
         let (stream, log) = match opened {
             Ok(opened) => opened,
             Err(refused) => {
@@ -149,10 +149,10 @@ impl Producer {
     }
 
     /// What the vBucket has to be for the stream, which is what it is now.
-    fn standing(&self, ask: &StreamAsk) -> Result<Standing, Refused> {
-        let standing = match (self.negotiated.replica, ask.filter.term) {
-            (None, None) => Standing::Served,
-            (Some(_), Some(term)) => Standing::AtTerm(term),
+    fn required_role(&self, ask: &StreamAsk) -> Result<RequiredRole, Refused> {
+        let required_role = match (self.negotiated.replica, ask.filter.term) {
+            (None, None) => RequiredRole::Served,
+            (Some(_), Some(term)) => RequiredRole::AtTerm(term),
             (Some(_), None) => {
                 return Err(refused(Status::Invalid, "A node follows a vBucket at a term").into());
             }
@@ -162,8 +162,8 @@ impl Producer {
         };
         let active_only = ask.flags.has(StreamFlags::ACTIVE_ONLY);
         let serves = !active_only || self.bucket.vb_role(ask.vb)?.0 == VbRole::Active;
-        if serves && standing.holds(&self.bucket, ask.vb) {
-            Ok(standing)
+        if serves && required_role.holds(&self.bucket, ask.vb) {
+            Ok(required_role)
         } else {
             Err(Status::NotMyVbucket.into())
         }
@@ -240,7 +240,7 @@ impl Producer {
         stream_id: Option<u16>,
         filter: Filter,
         history: VbHistory,
-        (slot, standing): (u32, Standing),
+        (slot, required_role): (u32, RequiredRole),
     ) -> Result<(Stream, FailoverLog), Refused> {
         let Position { start, snap_start, snap_end, .. } = ask.at;
         let head = StreamHead { vb: ask.vb, opaque: ask.opaque, stream_id };
@@ -255,7 +255,7 @@ impl Producer {
         let script = Script::new(start, unfinished, skip_deletions);
         if start >= ask.end || filter.is_empty() {
             let reason = if start >= ask.end { StreamEndReason::Ok } else { StreamEndReason::FilterEmpty };
-            return Ok((Stream::ended(reason, head, filter, script, standing, stats), history.log));
+            return Ok((Stream::ended(reason, head, filter, script, required_role, stats), history.log));
         }
         // A node that has nothing may have had, and acknowledged, whatever was prepared so far: its first snapshot brings
         // all of that again, or it would take itself for a copy too early.
@@ -280,12 +280,12 @@ impl Producer {
         let waiter = Waiter { ticket: STREAM_TICKETS | u64::from(slot), ..self.waiter };
         let feed = self.bucket.feed(ask.vb, options, waiter)?;
         // From here on the history that is needed is kept. Whether the consumer may go on has to be asked again.
-        if !standing.holds(&self.bucket, ask.vb) {
+        if !required_role.holds(&self.bucket, ask.vb) {
             return Err(Status::NotMyVbucket.into());
         }
         let history = self.bucket.vb_history(ask.vb)?;
         self.check_rollback(ask, &history)?;
-        let mut stream = Stream::new(head, filter, feed, script, (ask.end, standing), stats);
+        let mut stream = Stream::new(head, filter, feed, script, (ask.end, required_role), stats);
         if is_new_copy && history.high_seqno == Seqno(0) {
             stream.tell_nothing_behind(Seqno(0));
         } else if needs_all_prepared && start > Seqno(0) && !is_inside && history.prepared <= start {

@@ -19,8 +19,8 @@ use super::{
     events,
     filter::Filter,
     outbox::Outbox,
+    required_role::RequiredRole,
     script::{ConsumerOptions, Say, Script},
-    standing::Standing,
     stats::{StreamPhase, StreamStats},
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Stream {
     /// Said when there is room.
     pending: VecDeque<Say>,
     end: Seqno,
-    standing: Standing,
+    required_role: RequiredRole,
     /// It is among those that will be looked at.
     pub(super) is_queued: bool,
     pub(super) stats: Arc<StreamStats>,
@@ -63,7 +63,7 @@ impl Stream {
         filter: Filter,
         feed: Feed,
         script: Script,
-        (end, standing): (Seqno, Standing),
+        (end, required_role): (Seqno, RequiredRole),
         stats: Arc<StreamStats>,
     ) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Stream {
             script,
             pending: VecDeque::new(),
             end,
-            standing,
+            required_role,
             is_queued: false,
             stats,
         }
@@ -85,11 +85,11 @@ impl Stream {
         head: StreamHead,
         filter: Filter,
         script: Script,
-        standing: Standing,
+        required_role: RequiredRole,
         stats: Arc<StreamStats>,
     ) -> Self {
         let (feed, pending, end, is_queued) = (None, VecDeque::new(), Seqno(0), false);
-        let mut stream = Self { head, filter, feed, script, pending, end, standing, is_queued, stats };
+        let mut stream = Self { head, filter, feed, script, pending, end, required_role, is_queued, stats };
         stream.finish(reason);
         stream
     }
@@ -111,9 +111,9 @@ impl Stream {
 
     /// The term that it is for, if it is a node's.
     pub(super) const fn term(&self) -> Option<u64> {
-        match self.standing {
-            Standing::AtTerm(term) => Some(term),
-            Standing::Served => None,
+        match self.required_role {
+            RequiredRole::AtTerm(term) => Some(term),
+            RequiredRole::Served => None,
         }
     }
 
@@ -148,7 +148,7 @@ impl Stream {
             }
             let Some(feed) = &mut self.feed else { break Progress::Ended };
             let step = feed.next(BATCH_BYTES, now);
-            if !self.standing.holds(bucket, self.head.vb) {
+            if !self.required_role.holds(bucket, self.head.vb) {
                 self.finish(StreamEndReason::StateChanged);
                 continue;
             }

@@ -17,7 +17,7 @@ impl Copies for Fake {
         self.0.len() as u16
     }
 
-    fn standing(&self, vb: VbId) -> (VbRole, u64) {
+    fn role_and_term(&self, vb: VbId) -> (VbRole, u64) {
         let copy = &self.0[usize::from(vb.get())];
         (copy.0, copy.1)
     }

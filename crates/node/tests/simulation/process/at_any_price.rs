@@ -38,7 +38,7 @@ impl Process {
             return;
         }
         let (voters, metadata) = (self.voters(), self.metadata.clone());
-        let known = Known { me: self.id, standing: self.survivor(), voters: &voters, metadata: &metadata };
+        let known = Known { me: self.id, survivor: self.survivor(), voters: &voters, metadata: &metadata };
         let act = price.next.next(known, outside.rng.u64(..), outside.now.mono_millis);
         match act {
             Ok(Act::Rest(_)) => {}

@@ -29,8 +29,8 @@ pub(crate) enum Leaving {
 impl Process {
     /// What is to be said to a node that is none of the cluster's, and has said that.
     pub(super) fn judge(&self, node: NodeId, message: &[u8]) -> Option<Verdict> {
-        let standing = (self.epoch(), self.has_member(node));
-        Verdict::on(node, epoch_of(message), &self.metadata, standing)
+        let membership = (self.epoch(), self.has_member(node));
+        Verdict::on(node, epoch_of(message), &self.metadata, membership)
     }
 
     /// Another node says that of this one, which it calls by that number.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Of a copy: its term, its last seqno, and the last one that is on disk, if there is one.
-type Standing = (u64, Seqno, Seqno);
+type CopyState = (u64, Seqno, Seqno);
 
 /// How long a healed cluster may take to be as it shall be.
 pub(super) const HEALING_MILLIS: u64 = 120_000;
@@ -130,40 +130,41 @@ impl World {
 
     /// Whether every copy holds, on disk, what active copies held when all was well otherwise.
     fn look_whether_all_is_there(&mut self) {
-        let Some(standings) = self.standings() else {
+        let Some(copy_states) = self.copy_states() else {
             self.floors = None;
             return;
         };
         let Some(floors) = &self.floors else {
-            let floors = standings.into_iter().map(|(id, all)| (id, (all[0].0, all[0].1)));
+            let floors = copy_states.into_iter().map(|(id, all)| (id, (all[0].0, all[0].1)));
             self.floors = Some(floors.collect());
             return;
         };
-        let same = floors.iter().all(|(id, floor)| standings.get(id).is_some_and(|all| all[0].0 == floor.0));
-        if !same || floors.len() != standings.len() {
+        let same =
+            floors.iter().all(|(id, floor)| copy_states.get(id).is_some_and(|all| all[0].0 == floor.0));
+        if !same || floors.len() != copy_states.len() {
             self.floors = None;
             return;
         }
-        let holds = |(id, all): (&CopyId, &Vec<Standing>)| {
+        let holds = |(id, all): (&CopyId, &Vec<CopyState>)| {
             let floor = floors[id].1;
             all.iter().all(|(_, high, persisted)| *high >= floor && *persisted >= floor)
         };
-        if standings.iter().all(holds) {
+        if copy_states.iter().all(holds) {
             (self.is_fragile, self.floors) = (false, None);
             self.journal.note(format_args!("all is there again"));
         }
     }
 
     /// By vBucket, of each copy, the active one first. Nothing while anything is on its way, or somebody does not run.
-    fn standings(&self) -> Option<BTreeMap<CopyId, Vec<Standing>>> {
+    fn copy_states(&self) -> Option<BTreeMap<CopyId, Vec<CopyState>>> {
         if !self.is_settled() {
             return None;
         }
-        let mut standings = BTreeMap::new();
+        let mut copy_states = BTreeMap::new();
         for bucket in self.newest().buckets.values() {
             for (vb, plan) in bucket.vbs.iter().enumerate() {
                 let vb = VbId(vb as u16);
-                let standing = |id: &NodeId| {
+                let copy_state = |id: &NodeId| {
                     let process = self.machines.get(id)?.process.as_ref()?;
                     let open = process.buckets.get(&bucket.uuid)?;
                     let copy = open.engine.copy(vb);
@@ -172,20 +173,20 @@ impl World {
                     let safe = if open.is_persistent() { copy.persisted } else { copy.high_seqno };
                     is_whole.then_some((copy.term, copy.high_seqno, safe))
                 };
-                let all: Option<Vec<_>> = plan.chain.iter().map(standing).collect();
-                standings.insert((bucket.uuid.clone(), vb), all.filter(|all| !all.is_empty())?);
+                let all: Option<Vec<_>> = plan.chain.iter().map(copy_state).collect();
+                copy_states.insert((bucket.uuid.clone(), vb), all.filter(|all| !all.is_empty())?);
             }
         }
-        Some(standings)
+        Some(copy_states)
     }
 
     /// Whether every copy has what the active one has, as safe as it can be.
     fn is_at_rest(&self) -> bool {
-        let has_all = |all: Vec<Standing>| {
+        let has_all = |all: Vec<CopyState>| {
             let high = all[0].1;
             all.iter().all(|(_, last, safe)| (*last, *safe) == (high, high))
         };
-        self.standings().is_some_and(|standings| standings.into_values().all(has_all))
+        self.copy_states().is_some_and(|copy_states| copy_states.into_values().all(has_all))
     }
 
     /// Whether everybody runs, hears everybody, knows the newest metadata, and nothing is on its way.

@@ -9,14 +9,14 @@ use engine::Bucket;
 
 /// See the module header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RequiredRole {
     /// Of a client: at any term.
     Served,
     /// Of a node: the term that it was opened for.
     AtTerm(u64),
 }
 
-impl Standing {
+impl RequiredRole {
     /// Whether the stream may go on. Asked after something was taken from the feed, it says whether that may be told.
     pub(super) fn holds(self, bucket: &Bucket, vb: VbId) -> bool {
         let Ok((role, term)) = bucket.vb_role(vb) else { return false };

@@ -1,4 +1,4 @@
-//! How the node's threads stand to one another where all processors are busy.
+//! The scheduling priorities of the node's threads where all processors are busy.
 //!
 //! Threads that serve requests are as the operating system makes them. What goes on in the background gives way to them:
 //! it has a niceness, and so the third part of what they get at least, which keeps it going. Threads that somebody waits
@@ -26,7 +26,7 @@ fn niceness() -> libc::c_int {
 }
 
 /// The calling thread works in the background.
-pub(super) fn give_way() {
+pub(super) fn lower_priority() {
     // SAFETY: a plain system call; 0 names the calling thread. Should it fail, the thread is as important as others.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness() + NICENESS) };
 }
@@ -45,7 +45,7 @@ struct SchedAttr {
 }
 
 /// The calling thread does little at a time, and somebody waits for it.
-pub(super) fn be_prompt() {
+pub(super) fn ask_for_short_slices() {
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
         policy: libc::SCHED_OTHER as u32,
@@ -160,9 +160,9 @@ mod tests {
             };
             std::thread::spawn(run).join().unwrap()
         };
-        let (before, after) = raised_by(give_way);
+        let (before, after) = raised_by(lower_priority);
         assert_eq!(after, (before + NICENESS).min(19));
-        let (before, after) = raised_by(be_prompt);
+        let (before, after) = raised_by(ask_for_short_slices);
         assert_eq!(after, before);
     }
 }
