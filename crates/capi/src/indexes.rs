@@ -77,7 +77,7 @@ struct Inner {
     /// What their processes have places in.
     places: Arc<Places>,
     state: Mutex<State>,
-    rung: Condvar,
+    changed: Condvar,
     /// The revision of the metadata whose design documents indexers have been told.
     followed: watch::Sender<i64>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -88,7 +88,7 @@ struct State {
     open: BTreeMap<BucketUuid, Open>,
     /// Indexers that end. Their folders are theirs until then.
     ending: BTreeMap<BucketUuid, JoinHandle<()>>,
-    is_rung: bool,
+    is_woken: bool,
     stops: bool,
 }
 
@@ -178,7 +178,7 @@ impl Indexes {
             memory,
             places: setup::places(),
             state: Mutex::default(),
-            rung: Condvar::new(),
+            changed: Condvar::new(),
             followed: watch::Sender::new(i64::MIN),
             thread: Mutex::default(),
         });
@@ -226,9 +226,9 @@ impl Indexes {
         {
             let mut state = self.0.state.lock();
             state.stops = true;
-            state.is_rung = true;
+            state.is_woken = true;
         }
-        self.0.rung.notify_all();
+        self.0.changed.notify_all();
         if let Some(thread) = self.0.thread.lock().take() {
             // A thread that panicked has ended as well.
             let _ = thread.join();
@@ -283,8 +283,8 @@ impl Hearer for Ears {
 
 impl Inner {
     fn ring(&self) {
-        self.state.lock().is_rung = true;
-        self.rung.notify_all();
+        self.state.lock().is_woken = true;
+        self.changed.notify_all();
     }
 
     fn run(self: Arc<Self>) {
@@ -293,8 +293,8 @@ impl Inner {
             {
                 let mut state = self.state.lock();
                 let until = Instant::now() + LOOK;
-                while !state.is_rung && !self.rung.wait_until(&mut state, until).timed_out() {}
-                state.is_rung = false;
+                while !state.is_woken && !self.changed.wait_until(&mut state, until).timed_out() {}
+                state.is_woken = false;
                 if state.stops {
                     return;
                 }

@@ -140,7 +140,7 @@ pub struct Node {
     workers: Workers,
     buckets: Arc<OpenBuckets>,
     /// In the order in which they are stopped.
-    attendants: Vec<NodeThread>,
+    node_threads: Vec<NodeThread>,
     pacing: NodeThread,
     reconciler: NodeThread,
     services: Services,
@@ -205,7 +205,7 @@ impl Node {
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
         self.services.stop();
         self.agreement.stop();
-        self.attendants.into_iter().for_each(NodeThread::stop);
+        self.node_threads.into_iter().for_each(NodeThread::stop);
         self.workers.stop(DRAIN_GRACE);
         self.pacing.stop();
         self.buckets.close()?;

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_rung_out_of_its_rest_and_stopped_in_it() {
+    fn it_is_woken_from_its_rest_and_stopped_in_it() {
         let (looked, looks) = mpsc::channel();
         let wake_flag = Arc::new(WakeFlag::default());
         let thread = NodeThread::start("node-thread", Arc::clone(&wake_flag), move |duty| {

@@ -44,7 +44,7 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Starts services one after the other, each behind its own service_ports, with what `context` gives it by its name. To be called within
+    /// Starts services one after the other, each behind its own ports, with what `context` gives it by its name. To be called within
     /// the runtime of that.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
     plane.shared.node_tls.use_keys(Arc::clone(&beginning.keys));
     let disk = Disk::new(options.disk.limits);
     let buckets = plane.open_buckets(options, (data_dir, disk.clone()), &this_node, &beginning.group)?;
-    let (attendants, pacing) = attend(options, &disk, &buckets, &plane.shared)?;
+    let (node_threads, pacing) = start_node_threads(options, &disk, &buckets, &plane.shared)?;
     let control_plane = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("control")
@@ -79,7 +79,7 @@ pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
         listen: options.listen,
         workers: plane.workers,
         buckets,
-        attendants,
+        node_threads,
         pacing,
         reconciler,
         services,
@@ -152,8 +152,8 @@ impl Plane {
     }
 }
 
-/// The threads that attend to all buckets, in the order in which they are stopped. Pacing is apart: it outlives the loops.
-fn attend(
+/// The threads that serve all buckets, in the order in which they are stopped. Pacing is apart: it outlives the loops.
+fn start_node_threads(
     options: &ServeOptions,
     disk: &Disk,
     buckets: &Arc<OpenBuckets>,

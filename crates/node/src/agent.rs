@@ -94,12 +94,12 @@ impl Agent {
             let was_there = !mem::replace(&mut self.has_begun, true);
             self.follow(metadata, this, was_there);
             let mut may_still_serve = false;
-            for (uuid, held) in &mut self.buckets {
+            for (uuid, plans) in &mut self.buckets {
                 if let Some(copies) = buckets.copies(uuid) {
-                    self.wishes_changed |= held.carry_out(&*copies, &mut step, now);
-                    held.leave(&*copies, &mut step, now);
-                    held.look_for_parts(&*copies);
-                    may_still_serve |= held.has_to_stop();
+                    self.wishes_changed |= plans.carry_out(&*copies, &mut step, now);
+                    plans.leave(&*copies, &mut step, now);
+                    plans.look_for_parts(&*copies);
+                    may_still_serve |= plans.has_to_stop();
                 }
             }
             if !may_still_serve {
@@ -120,17 +120,17 @@ impl Agent {
             || this.recovery == Some(Recovery::Delta);
         for info in infos() {
             let new = || BucketPlans::new(was_there, info.kind == BucketKind::Ephemeral);
-            let held = self.buckets.entry(info.uuid.clone()).or_insert_with(new);
-            held.follow(info, this.id, keeps, metadata.leaving_gracefully());
+            let plans = self.buckets.entry(info.uuid.clone()).or_insert_with(new);
+            plans.follow(info, this.id, keeps, metadata.leaving_gracefully());
         }
     }
 
     /// Every stream that this node wants now, by bucket and peer.
     #[must_use]
     pub fn wishes(&self) -> Vec<Wish> {
-        let wishes = self.buckets.iter().flat_map(|(uuid, held)| {
+        let wishes = self.buckets.iter().flat_map(|(uuid, plans)| {
             let bucket = uuid.clone();
-            held.streams().into_iter().map(move |(peer, streams)| Wish {
+            plans.streams().into_iter().map(move |(peer, streams)| Wish {
                 bucket: bucket.clone(),
                 peer,
                 streams,
@@ -155,9 +155,9 @@ impl Agent {
     /// a whole are left out.
     #[must_use]
     pub fn report(&self, buckets: &impl Buckets) -> Vec<BucketReport> {
-        let report = |(uuid, held): (&BucketUuid, &BucketPlans)| {
+        let report = |(uuid, plans): (&BucketUuid, &BucketPlans)| {
             let copies = buckets.copies(uuid);
-            let vbs = copies.as_deref().map(|copies| held.report(copies, |vb| buckets.following(uuid, vb)));
+            let vbs = copies.as_deref().map(|copies| plans.report(copies, |vb| buckets.following(uuid, vb)));
             BucketReport {
                 uuid: uuid.clone(),
                 ready: copies.is_some(),

@@ -18,7 +18,7 @@ use settee_indexer::{Alarm, Alarms};
 #[derive(Default)]
 pub(crate) struct TestAlarms {
     woken: Mutex<(u64, BTreeMap<u64, BTreeSet<u64>>)>,
-    rung: Condvar,
+    changed: Condvar,
     work: Mutex<bool>,
     has_work: Condvar,
 }
@@ -61,7 +61,7 @@ impl Notifier for TestAlarms {
         if let Some(tickets) = self.woken.lock().1.get_mut(&waiter.connection) {
             tickets.insert(waiter.ticket);
         }
-        self.rung.notify_all();
+        self.changed.notify_all();
     }
 
     fn work(&self, _: Work) {
@@ -80,7 +80,7 @@ impl Alarm for TestAlarm {
         let mut woken = self.all.woken.lock();
         loop {
             let mine = woken.1.get_mut(&self.number).map(std::mem::take).unwrap_or_default();
-            if !mine.is_empty() || self.all.rung.wait_until(&mut woken, until).timed_out() {
+            if !mine.is_empty() || self.all.changed.wait_until(&mut woken, until).timed_out() {
                 return mine;
             }
         }

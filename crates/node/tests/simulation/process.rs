@@ -51,7 +51,7 @@ const LOCK_SECS: u32 = 1;
 pub(crate) const PARTS: usize = 4;
 const AGREEMENT: usize = 0;
 const CARRYING_OUT: usize = 1;
-const STEWARD: usize = 2;
+const RECONCILER: usize = 2;
 const LEADING: usize = 3;
 
 /// What a process sees of the world in a step.
@@ -209,7 +209,7 @@ impl Process {
                 self.reconcile(shelf, now);
             }
         }
-        if ms >= self.look_at && self.does(STEWARD, ms) {
+        if ms >= self.look_at && self.does(RECONCILER, ms) {
             self.look_at = ms + self.look(now, outside.lease_now);
         }
         let woken = self.work(shelf, outside);

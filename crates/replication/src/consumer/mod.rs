@@ -4,7 +4,7 @@
 //! back first if the producer says so. What it hears goes straight into the replica: the consumer holds no message, so its
 //! memory is bounded by what it is given, and what is under way by the window. When the replica has no room, the message is
 //! handed back, and the consumer's driver reads nothing until it is taken: the producer notices by its window and slows
-//! down. History for which there is no room holds up its own stream only (`held`). A stream that ends or goes wrong is asked for again after a while, for as long as it is wished for; a
+//! down. History for which there is no room holds up its own stream only (`packet_buffer`). A stream that ends or goes wrong is asked for again after a while, for as long as it is wished for; a
 //! producer that says what none says is left.
 //!
 //! Invariants: a vBucket has at most one stream that is asked for or open; nothing of a stream reaches the replica that was not

@@ -294,12 +294,18 @@ struct Cursor {
 }
 
 impl Sorted {
-    fn new(runs: Vec<Run>, held: Option<MemoryRun>, void: &Void, memory: &Arc<Memory>) -> io::Result<Self> {
+    fn new(
+        runs: Vec<Run>,
+        in_memory: Option<MemoryRun>,
+        void: &Void,
+        memory: &Arc<Memory>,
+    ) -> io::Result<Self> {
         let cursor = |run| {
             let (block, charge) = (Vec::new(), Charge::new(memory, 0));
             Source::Run(Cursor { run, next_block: 0, offset: 0, block, at: 0, value: None, charge })
         };
-        let sources: Vec<Source> = runs.into_iter().map(cursor).chain(held.map(Source::Memory)).collect();
+        let sources: Vec<Source> =
+            runs.into_iter().map(cursor).chain(in_memory.map(Source::Memory)).collect();
         let next = BinaryHeap::with_capacity(sources.len());
         let mut sorted = Self { sources, next, current: None, void: void.clone() };
         for source in 0..sorted.sources.len() {

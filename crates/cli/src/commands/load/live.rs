@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write as _, stderr};
 pub(super) struct Live {
     terminal: bool,
     /// Lines of the table that stands on the terminal.
-    standing: usize,
+    lines_shown: usize,
     stop: Stop,
     interval: f64,
     total: Tally,
@@ -20,7 +20,7 @@ impl Live {
         let interval = phase.interval.as_secs_f64();
         Live {
             terminal: stderr().is_terminal(),
-            standing: 0,
+            lines_shown: 0,
             stop: phase.stop,
             interval,
             total: Tally::default(),
@@ -32,11 +32,11 @@ impl Live {
         self.total.merge(&interval.tally);
         let text = if self.terminal { self.table(interval) } else { self.line(interval) };
         let mut out = String::new();
-        if self.standing > 0 {
+        if self.lines_shown > 0 {
             // Up to the first line of the table and clear from there.
-            let _ = write!(out, "\x1b[{}A\x1b[J", self.standing);
+            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines_shown);
         }
-        self.standing = if self.terminal { text.lines().count() } else { 0 };
+        self.lines_shown = if self.terminal { text.lines().count() } else { 0 };
         out.push_str(&text);
         // A reader that went away is no reason to end a measurement.
         let _ = stderr().write_all(out.as_bytes());
@@ -44,8 +44,8 @@ impl Live {
 
     /// Clears the table: what follows is the report.
     pub(super) fn end(self) {
-        if self.standing > 0 {
-            let _ = write!(stderr(), "\x1b[{}A\x1b[J", self.standing);
+        if self.lines_shown > 0 {
+            let _ = write!(stderr(), "\x1b[{}A\x1b[J", self.lines_shown);
         }
     }
 
