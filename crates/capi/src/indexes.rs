@@ -40,6 +40,8 @@ use views::{design::DesignDocument, index::Memory};
 
 /// Between two looks where nothing has changed: something may be due again that failed.
 const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at indexes of copies that are to take over, while some of them lag.
+const READINESS_LOOK: Duration = Duration::from_millis(50);
 
 /// The indexes of one bucket.
 pub(crate) struct BucketIndexes {
@@ -289,16 +291,24 @@ impl Inner {
 
     fn run(self: Arc<Self>) {
         let mut sweeper = Sweeper::default();
+        let mut is_lacking = false;
+        let mut look_at = Instant::now();
         loop {
             {
                 let mut state = self.state.lock();
-                let until = Instant::now() + LOOK;
+                let soon = Instant::now() + READINESS_LOOK;
+                let until = if is_lacking { look_at.min(soon) } else { look_at };
                 while !state.is_woken && !self.changed.wait_until(&mut state, until).timed_out() {}
-                state.is_woken = false;
                 if state.stops {
                     return;
                 }
+                if !std::mem::take(&mut state.is_woken) && Instant::now() < look_at {
+                    drop(state);
+                    is_lacking = self.tell_readiness();
+                    continue;
+                }
             }
+            look_at = Instant::now() + LOOK;
             let metadata = self.context.gate.metadata();
             self.memory.set_limit(setup::memory_max(&metadata));
             (self.context.holds)(self.memory.used());
@@ -308,6 +318,7 @@ impl Inner {
                 self.index_followers(uuid, info, this);
                 self.follow(uuid, info);
             }
+            is_lacking = self.tell_readiness();
             self.sweep(&metadata, &mut sweeper);
             self.followed.send_replace(metadata.rev);
         }
@@ -326,6 +337,25 @@ impl Inner {
         if let Some(running) = &open.running {
             told.into_iter().for_each(|(vb, change)| running.indexer.hear(vb, change));
         }
+    }
+
+    /// Tells the node which copies are to take over whose indexes lag. Says whether any do.
+    fn tell_readiness(&self) -> bool {
+        let open: Vec<_> = {
+            let state = self.state.lock();
+            let of = |(uuid, open): (&BucketUuid, &Open)| {
+                (uuid.clone(), open.running.clone(), open.copies.followers.clone())
+            };
+            state.open.iter().map(of).collect()
+        };
+        let lacking = |(uuid, running, followers): (_, Option<Arc<BucketIndexes>>, _)| {
+            let lacking = running?.indexer.lacking(&followers);
+            (!lacking.is_empty()).then_some((uuid, lacking))
+        };
+        let lacking: BTreeMap<_, _> = open.into_iter().filter_map(lacking).collect();
+        let is_lacking = !lacking.is_empty();
+        self.context.readiness.lacks(lacking);
+        is_lacking
     }
 
     /// Has the indexer of a bucket be what its design documents say.

@@ -143,4 +143,8 @@ pub struct VbReport {
     pub may_lack: bool,
     /// Whether a stream of this term from the active copy is open.
     pub following: bool,
+    /// It is to take over, and an index of it that queries wait for is not close behind it yet. An older version says nothing of that, so
+    /// nobody waits for its indexes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub indexing: bool,
 }

@@ -48,6 +48,7 @@ fn whole(held: u64) -> VbReport {
         complete: true,
         may_lack: false,
         following: false,
+        indexing: false,
     }
 }
 

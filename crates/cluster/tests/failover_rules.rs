@@ -137,6 +137,7 @@ impl Cluster {
             persisted: Seqno(0),
             complete: !is_part(vb),
             following: follows(plan),
+            indexing: false,
         });
         let bucket = BucketReport {
             uuid: self.meta.buckets["b"].uuid.clone(),

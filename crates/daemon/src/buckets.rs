@@ -26,7 +26,7 @@ use dataplane::{
 };
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
 use parking_lot::Mutex;
-use service::{Alarms, Place};
+use service::{Alarms, Place, Readiness};
 use storage::{KvStore, StoreError};
 use tokio::sync::Notify;
 
@@ -99,6 +99,8 @@ pub(crate) struct OpenBuckets {
     wake_flags: NodeWakeFlags,
     /// Where threads of services wait for feeds.
     alarms: Arc<Alarms>,
+    /// Which copies services are not ready for.
+    readiness: Arc<Readiness>,
     /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`.
     changing: Mutex<()>,
     /// Locked to look and to change what is in it, never while the disk or a bucket is asked for anything: the threads that
@@ -133,6 +135,7 @@ impl OpenBuckets {
             this_node,
             wake_flags: NodeWakeFlags::default(),
             alarms: Arc::default(),
+            readiness: Arc::default(),
             changing: Mutex::default(),
             open: Mutex::default(),
             leaving: Arc::default(),
@@ -204,6 +207,11 @@ impl OpenBuckets {
     /// Where threads of services wait for feeds of these buckets.
     pub(crate) fn alarms(&self) -> &Arc<Alarms> {
         &self.alarms
+    }
+
+    /// Which copies services are not ready for.
+    pub(crate) fn readiness(&self) -> &Arc<Readiness> {
+        &self.readiness
     }
 
     /// Where a service keeps its files.

@@ -303,6 +303,7 @@ mod tests {
                 functions: Arc::new(|| unreachable!("no service runs functions")),
                 nodes: questions.of("a"),
                 alarms: Arc::default(),
+                readiness: Arc::default(),
                 place: service::Place {
                     fs: Arc::new(storage::RealFs),
                     dir: "/nowhere".into(),

@@ -31,7 +31,7 @@ use crate::pause::Pause;
 /// Documents that have to go well in a row before an index leaves the lane of the slow ones.
 const GOOD_DOCUMENTS: u64 = 256;
 /// An index that is behind by so few changes is up to date.
-const BEHIND_FEW: u64 = 1000;
+pub(crate) const BEHIND_FEW: u64 = 1000;
 /// One that is behind by more keeps others from being up to date.
 const BEHIND_MANY: u64 = 50_000;
 

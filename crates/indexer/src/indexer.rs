@@ -1,14 +1,14 @@
 //! The indexer of a bucket, as a service uses it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{Arc, atomic::Ordering::SeqCst},
     thread::{Builder, JoinHandle},
     time::Instant,
 };
 
-use base::{Seqno, VbId};
+use base::{Seqno, VbId, VbRole, bucket::BucketKind};
 use parking_lot::Mutex;
 use views::{
     design::{DesignDocument, Signature},
@@ -16,7 +16,7 @@ use views::{
 };
 
 use crate::{
-    desk::{Change, Lane, Wants},
+    desk::{BEHIND_FEW, Change, Entry, Lane, Wants},
     lane::Runner,
     mistakes::ViewMistakes,
     shared::{Setup, Shared, State, covers},
@@ -241,6 +241,42 @@ impl Indexer {
             memory_bytes: self.setup.memory.used(),
             is_without_room: state.is_without_room,
         }
+    }
+
+    /// Of these vBuckets, whose copies here are to take over, those that an index is not close behind yet. Three kinds of indexes do not
+    /// count: those of development documents, those that fail, and those whose functions run out of time. Nothing is worth
+    /// waiting for while the disk has too little room.
+    #[must_use]
+    pub fn lacking(&self, vbs: &BTreeSet<VbId>) -> BTreeSet<VbId> {
+        let (bucket, mut lacking) = (&self.setup.bucket, BTreeSet::new());
+        let copies = vbs.iter().filter_map(|vb| Some((*vb, bucket.vb_status(*vb).ok()?)));
+        let is_served = |role| matches!(role, VbRole::Active | VbRole::Sealed);
+        let copies: Vec<_> = copies.filter(|(_, status)| !is_served(status.role)).collect();
+        let is_fed = bucket.kind() == BucketKind::Couchbase;
+        let state = self.shared.state.lock();
+        if state.is_without_room || !is_fed {
+            return lacking;
+        }
+        let is_awaited = |entry: &Entry| {
+            !entry.is_removed()
+                && entry.is_production()
+                && entry.failure.is_none()
+                && entry.lane != Lane::Slow
+        };
+        for (signature, _) in state.desk.entries().iter().filter(|(_, entry)| is_awaited(entry)) {
+            let applied = state.outlets.get(signature).map(|outlet| &outlet.applied);
+            for (vb, status) in &copies {
+                let has = applied.and_then(|applied| applied.get(vb)).map_or(0, |seqno| seqno.get());
+                let all = status.history.told_to.get();
+                let is_close = all == 0 || has > 0 && has.saturating_add(BEHIND_FEW) >= all;
+                // One that is nothing yet is about to follow.
+                let is_whole = status.role == VbRole::Replica && status.complete && !status.blank;
+                if !(is_whole && is_close) {
+                    lacking.insert(*vb);
+                }
+            }
+        }
+        lacking
     }
 
     /// Stops the threads, after they made durable what they had. Where it was stopped before, that may still go on.

@@ -113,6 +113,8 @@ pub(crate) struct Outlet {
     pub(crate) snapshot: Option<Snapshot>,
     /// What the snapshot is of each vBucket exactly, or newer than.
     pub(crate) whole: BTreeMap<VbId, (VbUuid, Seqno)>,
+    /// Up to where it has each vBucket as that was, seen or not.
+    pub(crate) applied: BTreeMap<VbId, Seqno>,
     /// What queries wait for.
     pub(crate) awaited: BTreeMap<u64, Wants>,
     pub(crate) mistakes: Mistakes,

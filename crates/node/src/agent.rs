@@ -37,6 +37,11 @@ pub trait Buckets {
 
     /// The term of the stream by which a copy follows another node's, when one is open.
     fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64>;
+
+    /// Whether a copy is to take over, and an index that queries wait for is not close behind it yet.
+    fn is_indexing(&self, _bucket: &BucketUuid, _vb: VbId) -> bool {
+        false
+    }
 }
 
 /// What a call did.
@@ -157,7 +162,7 @@ impl Agent {
     pub fn report(&self, buckets: &impl Buckets) -> Vec<BucketReport> {
         let report = |(uuid, plans): (&BucketUuid, &BucketPlans)| {
             let copies = buckets.copies(uuid);
-            let vbs = copies.as_deref().map(|copies| plans.report(copies, |vb| buckets.following(uuid, vb)));
+            let vbs = copies.as_deref().map(|copies| plans.report(copies, (uuid, buckets)));
             BucketReport {
                 uuid: uuid.clone(),
                 ready: copies.is_some(),
@@ -486,7 +491,7 @@ impl BucketPlans {
         streams
     }
 
-    fn report(&self, copies: &impl Copies, following: impl Fn(VbId) -> Option<u64>) -> Vec<VbReport> {
+    fn report(&self, copies: &impl Copies, (uuid, buckets): (&BucketUuid, &impl Buckets)) -> Vec<VbReport> {
         let told = [&self.unsettled, &self.todo, &self.unconfirmed, &self.parts];
         let vbs: BTreeSet<VbId> = told.into_iter().flatten().copied().collect();
         let report = |vb: VbId| {
@@ -503,7 +508,8 @@ impl BucketPlans {
                 // One that is being made, and has not been fed yet, is none.
                 complete: copy.complete && (self.is_in_chain(vb) || !copy.blank),
                 may_lack: copy.may_lack,
-                following: copy.role == VbRole::Replica && following(vb) == Some(copy.term),
+                following: copy.role == VbRole::Replica && buckets.following(uuid, vb) == Some(copy.term),
+                indexing: copy.role == VbRole::Replica && buckets.is_indexing(uuid, vb),
             }
         };
         vbs.into_iter().map(report).collect()

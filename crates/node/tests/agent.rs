@@ -121,6 +121,7 @@ struct OneBucket<'a> {
     fake: &'a Rc<Fake>,
     is_open: bool,
     streams: &'a BTreeMap<VbId, u64>,
+    lagging: Option<VbId>,
 }
 
 /// A node with one bucket, in a cluster of three.
@@ -131,6 +132,8 @@ struct Node {
     is_open: bool,
     /// Terms of open streams.
     streams: BTreeMap<VbId, u64>,
+    /// A copy whose index lags.
+    lagging: Option<VbId>,
 }
 
 impl Buckets for OneBucket<'_> {
@@ -142,6 +145,10 @@ impl Buckets for OneBucket<'_> {
 
     fn following(&self, _: &BucketUuid, vb: VbId) -> Option<u64> {
         self.streams.get(&vb).copied()
+    }
+
+    fn is_indexing(&self, _: &BucketUuid, vb: VbId) -> bool {
+        self.lagging == Some(vb)
     }
 }
 
@@ -172,7 +179,8 @@ impl Node {
         let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params };
         let (metadata, _) = metadata.apply(&create).unwrap();
         let agent = Agent::new(format!("n{this}"));
-        let mut node = Self { agent, metadata, fake: Rc::default(), is_open: true, streams: BTreeMap::new() };
+        let (fake, streams) = (Rc::default(), BTreeMap::new());
+        let mut node = Self { agent, metadata, fake, is_open: true, streams, lagging: None };
         node.plan_all(|plan| *plan = VbPlan::settled(chain.to_vec(), 1));
         node
     }
@@ -188,7 +196,12 @@ impl Node {
     }
 
     fn step(&mut self) -> Step {
-        let buckets = OneBucket { fake: &self.fake, is_open: self.is_open, streams: &self.streams };
+        let buckets = OneBucket {
+            fake: &self.fake,
+            is_open: self.is_open,
+            streams: &self.streams,
+            lagging: self.lagging,
+        };
         self.agent.step(&self.metadata, &buckets, Now::default())
     }
 
@@ -199,8 +212,13 @@ impl Node {
     }
 
     fn report(&self) -> Vec<VbReport> {
-        let buckets = OneBucket { fake: &self.fake, is_open: self.is_open, streams: &self.streams };
+        let buckets = self.buckets();
         self.agent.report(&buckets).remove(0).vbs
+    }
+
+    fn buckets(&self) -> OneBucket<'_> {
+        let (is_open, lagging) = (self.is_open, self.lagging);
+        OneBucket { fake: &self.fake, is_open, streams: &self.streams, lagging }
     }
 }
 
@@ -456,6 +474,20 @@ fn who_builds_reports_how_far_it_is() {
     // The stream of another term does not count.
     node.streams.insert(VbId(1), 0);
     assert!(!node.report()[0].following);
+}
+
+#[test]
+fn who_builds_reports_that_an_index_lags() {
+    let mut node = Node::new(C, BucketKind::Couchbase, &[A, B]);
+    node.plan(1, VbPlan { building: vec![C], ..VbPlan::settled(vec![A, B], 1) });
+    node.settle();
+    let copy = |role| Copy { role, term: 1, complete: true, high_seqno: Seqno(4), ..Copy::default() };
+    node.fake.set(1, copy(VbRole::Replica));
+    assert!(!node.report()[0].indexing);
+    node.lagging = Some(VbId(1));
+    assert!(node.report()[0].indexing);
+    node.fake.set(1, copy(VbRole::Active));
+    assert!(node.report().iter().all(|report| !report.indexing), "it serves");
 }
 
 #[test]

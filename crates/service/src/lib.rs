@@ -10,6 +10,7 @@ mod alarm;
 mod figures;
 mod lifecycle;
 mod questions;
+mod readiness;
 
 use std::{io, path::PathBuf, process::Command as Process, sync::Arc};
 
@@ -24,6 +25,7 @@ pub use self::{
     figures::{BucketFigures, Figures, Progress},
     lifecycle::{Change, Event, Hearer, Lifecycle},
     questions::{Answer, Answers, AskError, Gone, NOT_RUNNING, Nodes, Parts, QUESTION_BYTES_MAX},
+    readiness::Readiness,
 };
 
 /// A port that a service answers on.
@@ -122,6 +124,8 @@ pub struct Context {
     pub nodes: Arc<dyn Nodes>,
     /// Where its threads wait for feeds.
     pub alarms: Arc<Alarms>,
+    /// It tells here which copies it is not ready for. A rebalance waits for those, for a while.
+    pub readiness: Arc<Readiness>,
     /// Where it may keep files.
     pub place: Place,
     /// Takes note of how many bytes the service holds in memory now, for the node's statistics.

@@ -51,6 +51,7 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         complete: said.complete,
         may_lack: false,
         following: role == VbRole::Replica,
+        indexing: false,
     };
     let bucket = BucketReport {
         uuid: BucketUuid(BUCKET.into()),

@@ -329,7 +329,8 @@ impl Orchestrator {
         let (note, behind) = (self.note(&bucket.uuid, vb), self.lags.of(&bucket.uuid, vb, now_ms));
         let is_cooling = self.given_up(&bucket.uuid, vb).is_some_and(|given_up| now_ms < given_up.until_ms);
         let heard = &self.heard;
-        Scene { meta, heard, bucket, vb, plan, target, note, behind, is_cooling, now_ms }
+        let moving_ms = self.tracker.moving_ms(now_ms);
+        Scene { meta, heard, bucket, vb, plan, target, note, behind, moving_ms, is_cooling, now_ms }
     }
 
     fn given_up(&self, bucket: &BucketUuid, vb: VbId) -> Option<&GivenUp> {

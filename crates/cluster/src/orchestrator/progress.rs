@@ -141,6 +141,11 @@ impl Tracker {
         }
     }
 
+    /// For how long this leader has seen the rebalance go on that does.
+    pub(super) fn moving_ms(&self, now_ms: u64) -> u64 {
+        self.tracked.as_ref().map_or(0, |tracked| now_ms.saturating_sub(tracked.began_ms))
+    }
+
     /// `unwell`: whose copy of which bucket a graceful failover waits for. `pauses`: what it waits for whatever its pace.
     pub(super) fn progress(
         &self,

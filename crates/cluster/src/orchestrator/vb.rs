@@ -52,6 +52,11 @@ const _: () = assert!(2 * DRAIN_PATIENCE_MS <= HANDOVER_PATIENCE_MS);
 const SLOW_HANDOVER_PATIENCE_MS: u64 = 5_000;
 /// How long a node is given to be in want of memory or disk no longer, before active roles go there all the same.
 const PRESSED_PATIENCE_MS: u64 = 30_000;
+/// How long the indexes of a copy are given to come close behind it, before the role goes there all the same. It is so long, or this part
+/// of the time that the rebalance has taken, whichever is longer. Copies that wait hold up no others, so a rebalance that takes
+/// longer than a few seconds takes a quarter longer at most.
+const INDEX_PATIENCE_MS: u64 = 2_000;
+const INDEX_PATIENCE_PART: u64 = 5;
 /// How long an active copy is given to say that it is in doubt no longer, before its chain is asked.
 const DOUBT_PATIENCE_MS: u64 = 300;
 /// The same right after an election.
@@ -70,6 +75,8 @@ pub(super) struct Scene<'a> {
     pub(super) note: Option<&'a Note>,
     /// How far those are behind to whom the active role is to go, once their copies are whole.
     pub(super) behind: Option<Behind>,
+    /// For how long this leader has seen the rebalance go on.
+    pub(super) moving_ms: u64,
     /// Whether a handover was given up not long ago.
     pub(super) is_cooling: bool,
     pub(super) now_ms: u64,
@@ -290,6 +297,7 @@ impl Scene<'_> {
         }
         let heard = |node| self.heard.is_heard(node, self.now_ms);
         let can = !self.is_cooling && heard(active) && heard(leader) && self.unwell().is_none();
+        let can = can && !self.awaits_index(leader);
         let limit = self.handover_limit(active, leader).filter(|_| can)?.min(self.pace()?);
         budget.admit_handover(active, leader, limit).then(|| VbStep::StartHandover(target.to_vec()))
     }
@@ -304,6 +312,13 @@ impl Scene<'_> {
             return Some(HandoverLimit::Freely);
         }
         (pressed_ms >= PRESSED_PATIENCE_MS).then_some(HandoverLimit::OneByOne)
+    }
+
+    /// Whether queries would wait for indexes of the copy if it took over now, and these are worth waiting for.
+    fn awaits_index(&self, leader: NodeId) -> bool {
+        let patience_ms = INDEX_PATIENCE_MS.max(self.moving_ms / INDEX_PATIENCE_PART);
+        let is_patient = self.behind.is_some_and(|behind| behind.watched_ms < patience_ms);
+        is_patient && self.copy(leader).is_some_and(|copy| copy.indexing)
     }
 
     /// How the role may go by how far the copies are behind.

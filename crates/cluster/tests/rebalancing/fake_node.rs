@@ -86,6 +86,8 @@ pub(crate) struct FakeNode {
     pub(crate) copies: BTreeMap<CopyId, Copy>,
     /// How those who write to it fare.
     pub(crate) pressure: Pressure,
+    /// Indexes of copies that it is to serve are being made.
+    pub(crate) indexing: bool,
     boot: u64,
 }
 
@@ -102,6 +104,7 @@ impl FakeNode {
             lease_until_ms: 0,
             copies,
             pressure: Pressure::None,
+            indexing: false,
             boot: 0,
         }
     }
@@ -238,6 +241,7 @@ impl FakeNode {
                     persisted: Seqno(copy.synced as u64),
                     complete: copy.complete,
                     following: copy.role == VbRole::Replica && copy.following,
+                    indexing: copy.role == VbRole::Replica && self.indexing,
                 });
             }
         }

@@ -167,6 +167,41 @@ fn a_node_that_does_not_get_better_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn active_roles_wait_for_indexes_of_the_copies() {
+    let (mut world, new) = one_comes_in_pressed(Pressure::None);
+    world.nodes.get_mut(&new).unwrap().indexing = true;
+    assert!(world.start_rebalance(&[]));
+    world.run(1_500);
+    assert_eq!(world.active_on(new), (0, 0));
+    world.nodes.get_mut(&new).unwrap().indexing = false;
+    world.settle(30_000);
+    assert!(world.active_on(new).0 > 0);
+}
+
+/// How long a rebalance takes to a node whose indexes do or do not come close behind.
+fn taken_where_indexes_never_come(indexing: bool) -> u64 {
+    let (mut world, new) = one_comes_in_pressed(Pressure::None);
+    // Copies take some time.
+    world.speed = 1;
+    world.nodes.get_mut(&new).unwrap().indexing = indexing;
+    assert!(world.start_rebalance(&[]));
+    let began = world.now_ms;
+    while world.meta().rebalance.is_some() {
+        world.tick();
+        assert!(world.now_ms < began + 600_000, "it comes to an end");
+    }
+    assert!(world.active_on(new).0 > 0);
+    world.now_ms - began
+}
+
+#[test]
+fn indexes_that_never_come_make_a_rebalance_longer_by_less_than_a_third() {
+    let [without, with] = [false, true].map(taken_where_indexes_never_come);
+    assert!(with > without, "it is waited for");
+    assert!(with * 10 <= without * 13 + 2_500 * 10, "{without} ms without, {with} ms with");
+}
+
+#[test]
 fn leaving_a_node_that_is_pressed_harder_waits_for_nothing() {
     let (mut world, new) = one_comes_in_pressed(Pressure::Pacing);
     world.nodes.get_mut(&NodeId(0)).unwrap().pressure = Pressure::Refusing;

@@ -174,4 +174,8 @@ impl Buckets for View<'_> {
     fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
         self.links.following(bucket, vb)
     }
+
+    fn is_indexing(&self, bucket: &BucketUuid, vb: VbId) -> bool {
+        self.buckets.readiness().is_lacking(bucket, vb)
+    }
 }

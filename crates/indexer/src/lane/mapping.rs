@@ -47,6 +47,8 @@ pub(super) struct Applied {
     pub(super) documents: u64,
     /// vBuckets that were begun since the last change.
     pub(super) begun: u64,
+    /// Up to where it has vBuckets as they were.
+    pub(super) whole: BTreeMap<VbId, Seqno>,
     /// A document ran out of time, or ended its process.
     pub(super) held_up: bool,
     /// What is to be told of documents, with the number of the map function.
@@ -169,6 +171,7 @@ impl Work {
                 applied.mistakes.push((refused.map, refused.docid, refused.reason));
             }
             member.positions.insert(part.vb, (newest(&part.log), after));
+            applied.whole.insert(part.vb, after.whole);
             member.touched.insert(part.vb);
         }
         applied.begun = std::mem::take(&mut member.begun);

@@ -203,6 +203,7 @@ impl Runner {
                 let before = outlet.snapshot.replace(member.index.snapshot());
                 outlet.disk = member.index.disk_bytes();
                 outlet.whole.clear();
+                outlet.applied.clear();
                 drop(state);
                 drop(before);
                 self.members.insert(signature, member);
@@ -474,6 +475,7 @@ impl Runner {
         let mut state = self.shared.state.lock();
         if let Some(outlet) = state.outlets.get_mut(signature) {
             outlet.begun += applied.begun;
+            outlet.applied.extend(applied.whole);
             for (map, docid, text) in &applied.mistakes {
                 outlet.mistakes.note(*map, docid, text);
             }
@@ -676,6 +678,7 @@ fn show(state: &mut State, signature: &Signature, member: &Member) -> Option<Sna
     outlet.disk = member.index.disk_bytes();
     let positions = member.positions.iter();
     outlet.whole = positions.map(|(vb, (branch, position))| (*vb, (*branch, position.whole))).collect();
+    outlet.applied = outlet.whole.iter().map(|(vb, (_, whole))| (*vb, *whole)).collect();
     before
 }
 

@@ -29,6 +29,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_query_waits_while_others_write", a_query_waits_while_others_write),
     ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
+    ("a_copy_lacks_its_index_until_that_is_close", following::a_copy_lacks_its_index_until_that_is_close),
     ("a_copy_may_take_over_at_any_time", following::a_copy_may_take_over_at_any_time),
 ];
 

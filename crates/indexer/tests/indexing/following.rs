@@ -195,6 +195,35 @@ pub(crate) fn a_copy_is_indexed_before_it_takes_over() {
     assert_eq!(world.begun(), begun + 1, "it had nothing of it");
 }
 
+pub(crate) fn a_copy_lacks_its_index_until_that_is_close() {
+    let mut world = World::new(&[("b", MANY)]);
+    world.start();
+    world.change(100);
+    world.check(MANY);
+    let (elsewhere, vb, other) = (Elsewhere::new(8), VbId(3), VbId(4));
+    let lacking = |world: &World| world.indexer().lacking(&[vb, other].into());
+    assert_eq!(lacking(&world), [].into(), "both are served");
+    world.empty(vb);
+    elsewhere.serve(vb, 1);
+    (0..200).for_each(|n| elsewhere.store(vb, &format!("e{n}"), n));
+    // The indexer has not been told to follow it.
+    let term = world.follow(vb, Change::Gone);
+    elsewhere.stream(&world.bucket, vb, term, 60);
+    assert_eq!(lacking(&world), [vb].into(), "a part of it is here");
+    elsewhere.stream(&world.bucket, vb, term, usize::MAX);
+    assert!(world.bucket.vb_status(vb).unwrap().complete);
+    assert_eq!(lacking(&world), [vb].into(), "nothing of it is indexed");
+    // Nobody waits for an index of development documents.
+    world.define(&[("dev_b", MANY)]);
+    assert_eq!(lacking(&world), [].into());
+    world.define(&[("b", MANY)]);
+    assert_eq!(lacking(&world), [vb].into());
+    world.indexer().hear(vb, Change::Following);
+    world.poll("an index that is close", || lacking(&world).is_empty().then_some(()));
+    world.come(vb);
+    world.check(MANY);
+}
+
 /// A copy is fed in parts, loses its active, goes back, crashes with its node, and takes over at some time: the index is what the copy is.
 pub(crate) fn a_copy_may_take_over_at_any_time() {
     let mut world = World::new(&[("b", MANY)]);
