@@ -6,7 +6,8 @@
 //! * Within a snapshot each key occurs at most once, in its newest version. What a consumer holds at the end of a
 //!   snapshot is the vBucket as it was at exactly that seqno.
 //! * A snapshot from disk may be cut short, because its consumer was too slow for what it keeps from being freed. The
-//!   next batch then begins another snapshot where the last item was, which ends no earlier.
+//!   next batch then begins another snapshot where the last item was, which ends no earlier. So may one of a copy that follows another
+//!   node's, where more of it is in memory than one call takes.
 //! * A durable write is not seen before it is synced and committed. A consumer that asks for prepares ([`FeedOptions::prepares`]) is
 //!   told of them, and how each one ended: in a snapshot from memory a key that has a prepare, commit or abort in it has
 //!   nothing else there; in one from disk a key may have a version and, behind it, a prepare or abort.

@@ -44,6 +44,8 @@ pub struct Feed {
     resumes: bool,
     /// The next snapshot reaches at least this far.
     through: Seqno,
+    /// A snapshot of the copy's was to end there that had begun. It may end further on.
+    through_is_open: bool,
     purge_known: Seqno,
     /// The last mutation told that is neither a prepare nor an abort, as far as that is known.
     visible: Seqno,
@@ -98,6 +100,7 @@ impl Bucket {
             seqno: options.from,
             resumes,
             through,
+            through_is_open: false,
             purge_known,
             visible,
             backfill: None,
@@ -160,10 +163,9 @@ impl Feed {
             // What was completed is known of what is on disk as a whole, not of a part of the checkpoint.
             return Ok(None);
         }
-        if self.cursor.is_of_follower() {
-            // What it was told from disk since this feed was opened.
-            let told = self.cursor.with(&*self.bucket, |at| at.v.told_from_disk())?;
-            self.through = if self.seqno < told { self.through.max(told) } else { self.through };
+        let is_of_follower = self.cursor.is_of_follower();
+        if is_of_follower {
+            self.aim_at_what_is_whole()?;
         }
         let mut items: Vec<FeedItem> = Vec::new();
         let (mut end, mut purged) = (self.seqno, Seqno(0));
@@ -171,9 +173,12 @@ impl Feed {
             let (is_first, from) = (end == self.seqno, end);
             match self.cursor.with(&*self.bucket, |at| self.read_chunk(at, from, bytes_max, &mut items))? {
                 Chunk::Read { last, purge_seqno } => (end, purged) = (last, purge_seqno),
-                Chunk::Nothing if is_first => return Ok(Some(FeedStep::Wait)),
+                Chunk::Nothing if is_first || is_of_follower => return Ok(Some(FeedStep::Wait)),
                 Chunk::Nothing => break,
                 Chunk::Missing => return Ok(None),
+            }
+            if is_of_follower && is_enough(&items, end, bytes_max) {
+                break;
             }
         }
         let snapshot = FeedSnapshot {
@@ -186,11 +191,38 @@ impl Feed {
             high_prepared: Seqno(0),
             purge_seqno: purged,
         };
+        if is_of_follower && end < self.through {
+            // Where it is cut it lacks what the rest replaces. It ends where the last item was, and the rest begins there.
+            let snapshot = FeedSnapshot { end: self.through, max_visible: self.through, ..snapshot };
+            self.seqno = end;
+            let part = FeedBatch { ends_snapshot: false, ..snapshots::whole(items, snapshot) };
+            return Ok(Some(FeedStep::Batch(part)));
+        }
         self.ready = match self.options.prepares {
             true => snapshots::split(items, snapshot, self.through, self.visible),
             false => VecDeque::from([snapshots::whole(items, snapshot)]),
         };
         self.ready.pop_front().map(|batch| self.tell(batch)).transpose()
+    }
+
+    /// The next snapshot of a copy that follows another node's goes to where the copy is whole. In between the copy lacks what was replaced
+    /// further on in a snapshot, whether that came from disk or from memory.
+    fn aim_at_what_is_whole(&mut self) -> Result<(), FeedEnd> {
+        let waiter = self.waiter;
+        let (told, whole) = self.cursor.with(&*self.bucket, |at| {
+            // First, so that what becomes whole from here on is either seen or told.
+            at.v.checkpoint.await_drop(at.id, waiter);
+            (at.v.told_from_disk(), at.v.told_to())
+        })?;
+        if self.through <= self.seqno || self.through_is_open && self.through <= whole {
+            self.through = self.through.max(whole);
+            self.through_is_open = false;
+        }
+        if self.seqno < told {
+            // It was told that from disk since this feed was opened.
+            self.through = self.through.max(told);
+        }
+        Ok(())
     }
 
     fn tell(&mut self, batch: FeedBatch) -> Result<FeedStep, FeedEnd> {
@@ -219,8 +251,9 @@ impl Feed {
         items: &mut Vec<FeedItem>,
     ) -> Chunk {
         let AtCursor { v, shard, id, deferred } = at;
-        let to = v.told_to();
-        if self.cursor.is_of_follower() && (to <= from || to < self.through) {
+        let is_of_follower = self.cursor.is_of_follower();
+        let to = if is_of_follower { self.through } else { v.high_seqno };
+        if is_of_follower && (self.through_is_open || to <= from || v.told_to() < to) {
             if v.is_catching_up() {
                 // Nothing of it is told before all of it is here: it need not be kept until then.
                 deferred.release_all(v.checkpoint.withdraw(id).0);
@@ -320,6 +353,7 @@ impl Feed {
                 // What it missed may be in memory by now; its owner's other feeds wait all the same.
                 self.show_life();
                 self.through = self.through.max(end.unwrap_or_default());
+                self.through_is_open = self.cursor.is_of_follower();
                 self.backfill = None;
                 Ok(None)
             }
@@ -381,6 +415,12 @@ impl fmt::Debug for Feed {
             .field("backfills", &self.backfill.is_some())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether what was read up to `end` is told as a part, about `bytes_max` bytes of it. A part ends with an item.
+fn is_enough(items: &[FeedItem], end: Seqno, bytes_max: usize) -> bool {
+    let ends_with_item = items.last().is_some_and(|last| last.seqno == end);
+    ends_with_item && items.iter().map(FeedItem::bytes).sum::<usize>() >= bytes_max
 }
 
 #[cfg(test)]

@@ -265,6 +265,8 @@ impl Bucket {
         {
             let mut v = slot.vb.lock();
             (v.failover, v.is_unheard) = (failover, false);
+            // A feed that was opened before must not go on by its log, should the copy follow another node's again.
+            v.following.logs = v.following.logs.wrapping_add(1);
             v.following.snapshots.give_up();
             v.following.is_partial = false;
             v.following.note_log_synced();

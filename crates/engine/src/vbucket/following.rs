@@ -26,7 +26,7 @@ pub(crate) struct Following {
     /// The last whole snapshot from disk ends here: it is acknowledged once that is synced. A later active knows it still.
     pub(crate) disk_end: Seqno,
     pub(crate) high_prepared: Seqno,
-    /// Grows whenever the active tells another failover log than before.
+    /// Grows whenever the copy has another failover log than before.
     pub(crate) logs: u32,
     /// The waiter for that to rise above a seqno.
     pub(crate) waiter: Option<(Seqno, Waiter)>,
