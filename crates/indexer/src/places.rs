@@ -95,9 +95,13 @@ impl Places {
         Some(Place { of: Arc::clone(self), number })
     }
 
-    /// Whether somebody waits for a place.
-    pub(crate) fn is_awaited(&self) -> bool {
-        !self.state.lock().waiting.is_empty()
+    /// Whether somebody waits who would get the place of a lane, whose functions are slow or are not. A lane of slow functions that
+    /// waits for another one of these gets no other place.
+    pub(crate) fn is_awaited(&self, is_slow: bool) -> bool {
+        let state = self.state.lock();
+        let slow = state.held.values().filter(|(is_slow, _)| *is_slow).count();
+        let left = slow.saturating_sub(usize::from(is_slow));
+        state.waiting.iter().any(|(_, waits_slow)| !waits_slow || left < self.most.div_ceil(2))
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
             counts.fetch_add(1, SeqCst);
         });
         let first = places.take(false, ask, &|| true).unwrap();
-        assert!(!places.is_awaited());
+        assert!(!places.is_awaited(false));
         let (told, order) = channel();
         let mut threads = Vec::new();
         for number in 0..3 {
@@ -155,7 +159,7 @@ mod tests {
             }));
             waits_for(&waiting, number + 1);
         }
-        assert!(places.is_awaited() && places.held() == 1);
+        assert!(places.is_awaited(false) && places.held() == 1);
         while asked.load(SeqCst) == 0 {
             thread::yield_now();
         }
@@ -175,12 +179,13 @@ mod tests {
             thread::spawn(move || places.take(true, silent(), &|| true).map(|_| ()))
         };
         waits_for(&places, 1);
+        assert!(places.is_awaited(true) && !places.is_awaited(false), "other lanes would give theirs up for nothing");
         let others: Vec<_> = (0..2).map(|_| places.take(false, silent(), &|| true).unwrap()).collect();
         assert!(places.take(false, silent(), &|| false).is_none(), "all are held");
         drop(others);
         assert_eq!(places.state.lock().waiting.len(), 1, "a slow one waits for a slow one");
         drop(slow);
         assert_eq!(third.join().unwrap(), Some(()));
-        assert!(!places.is_awaited());
+        assert!(!places.is_awaited(true));
     }
 }

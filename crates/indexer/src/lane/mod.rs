@@ -360,7 +360,7 @@ impl Runner {
     fn give_place(&mut self, worked: bool) {
         let Some((_, since)) = &self.place else { return };
         let has_had_it = self.shared.now().saturating_sub(*since) >= PLACE_HELD;
-        if (!worked || has_had_it) && self.setup.places.is_awaited() {
+        if (!worked || has_had_it) && self.setup.places.is_awaited(self.lane == Lane::Slow) {
             self.end_host();
         }
     }
