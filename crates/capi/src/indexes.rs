@@ -98,6 +98,9 @@ struct State {
 struct Open {
     bucket: Arc<Bucket>,
     copies: Copies,
+    /// The metadata have been asked which copies are indexed that follow another node's. An indexer that starts before would be told
+    /// that none is, and forget what it has of them.
+    knows_followers: bool,
     running: Option<Arc<BucketIndexes>>,
     /// The design documents by which it runs, or does not.
     followed: Option<Arc<DesignDocuments>>,
@@ -256,6 +259,7 @@ impl Hearer for Ears {
                 let open = Open {
                     bucket: Arc::clone(bucket),
                     copies: Copies::default(),
+                    knows_followers: false,
                     running: None,
                     followed: None,
                     retry: None,
@@ -333,6 +337,7 @@ impl Inner {
         // An indexer that starts meanwhile is told under this lock as well.
         let mut state = self.state.lock();
         let Some(open) = state.open.get_mut(uuid) else { return };
+        open.knows_followers = true;
         let told = open.copies.index_followers(followers);
         if let Some(running) = &open.running {
             told.into_iter().for_each(|(vb, change)| running.indexer.hear(vb, change));
@@ -365,7 +370,8 @@ impl Inner {
             let state = self.state.lock();
             let Some(open) = state.open.get(uuid) else { return };
             let is_followed = |known: &Arc<_>| Arc::ptr_eq(known, documents) || known == documents;
-            let is_late = open.retry.is_some_and(|at| Instant::now() < at);
+            // A bucket that was opened a moment ago has rung: the next look comes at once.
+            let is_late = !open.knows_followers || open.retry.is_some_and(|at| Instant::now() < at);
             if open.followed.as_ref().is_some_and(is_followed) || is_late || state.ending.contains_key(uuid) {
                 return;
             }

@@ -179,7 +179,7 @@ mod tests {
             thread::spawn(move || places.take(true, silent(), &|| true).map(|_| ()))
         };
         waits_for(&places, 1);
-        assert!(places.is_awaited(true) && !places.is_awaited(false), "other lanes would give theirs up for nothing");
+        assert!(places.is_awaited(true) && !places.is_awaited(false), "another place is of no use to it");
         let others: Vec<_> = (0..2).map(|_| places.take(false, silent(), &|| true).unwrap()).collect();
         assert!(places.take(false, silent(), &|| false).is_none(), "all are held");
         drop(others);

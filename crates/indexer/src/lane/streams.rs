@@ -28,6 +28,8 @@ use crate::{
 
 /// Feeds that catch up at a time.
 const CATCHING_UP_MAX: usize = 16;
+/// So many of them at most when one of a copy that follows another node's is opened: the rest is for copies that are served.
+const FOLLOWERS_MAX: usize = CATCHING_UP_MAX / 2;
 
 /// Some changes of a vBucket.
 pub(super) struct Part {
@@ -102,7 +104,9 @@ impl Streams {
     ) -> bool {
         let mut opened = false;
         self.forget_due(copies, now);
-        for (vb, copy) in copies {
+        // Queries may wait for what is served here, and for nothing else.
+        let (served, others): (Vec<_>, Vec<_>) = copies.iter().partition(|(_, copy)| copy.served);
+        for (vb, copy) in served.into_iter().chain(others) {
             let mut wanting: Vec<&mut Member> =
                 members.values_mut().filter(|member| member.wants_more(*vb)).collect();
             if !copy.is_fed() || wanting.is_empty() {
@@ -124,7 +128,8 @@ impl Streams {
             }
             self.open.remove(vb);
             let catching_up = self.open.values().filter(|stream| !stream.at_end).count();
-            if self.later.contains_key(vb) || catching_up >= CATCHING_UP_MAX {
+            let most = if copy.served { CATCHING_UP_MAX } else { FOLLOWERS_MAX };
+            if self.later.contains_key(vb) || catching_up >= most {
                 continue;
             }
             match open(*vb, *copy, &mut wanting, setup, alarm) {
