@@ -338,11 +338,13 @@ class History:
             self.cluster.wait("it is nobody's", is_free, 30)
             self.cluster.add(last)
             self.cluster.start_rebalance()
-        self.moves, asked = True, 0
+        self.moves, asked, exact = True, 0, self.queries
         while self.cluster.task()["status"] == "running" or asked < QUERIES:
             self.query_any(found)
             asked += 1
         self.moves = False
+        if self.queries == exact:
+            raise Wrong(f"each of {asked} answers tells an error while vBuckets move")
         self.cluster.wait_rebalanced()
         if not leaves:
             self.cluster.wait_healthy(BUCKET)

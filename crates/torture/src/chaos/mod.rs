@@ -493,7 +493,6 @@ impl Chaos {
         Ok(Deed::new(format!("{what} for {:.1} s", pause.as_secs_f64()), hurt))
     }
 
-    /// Reads everything back and judges.
     /// Ends the readers of a view, whose every answer was held against what was acknowledged.
     fn judge_views(&mut self, views: Views) -> Result<(), TortureError> {
         let (seen, last) = views.finish()?;
@@ -514,6 +513,7 @@ impl Chaos {
         Ok(())
     }
 
+    /// Reads everything back and judges.
     fn finish(mut self) -> Result<Outcome, TortureError> {
         self.say("reading everything back");
         for traffic in std::mem::take(&mut self.traffic) {
