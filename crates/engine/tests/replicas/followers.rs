@@ -219,10 +219,10 @@ fn what_is_cut_within_a_snapshot_from_memory_is_told_as_a_part() {
     let rig = node(BucketKind::Couchbase, VbRole::Dead);
     rig.bucket.make_replica(VB, 1).unwrap();
     let mutation = |key, seqno| item(ReplicaKind::Mutation, key, seqno);
-    let items = [mutation(b"\0a", 3), mutation(b"\0b", 4), mutation(b"\0c", 9)];
+    let items = [mutation(b"\0a", 1), mutation(b"\0b", 4), mutation(b"\0c", 9)];
     told(&rig, &marker(0, 9, false), &items);
     let (mut consumer, mut feed) = (Consumer::default(), open(&rig, Seqno(0)));
-    for seqno in [3, 4] {
+    for seqno in [1, 4] {
         assert!(consumer.take(&mut feed, &rig, 1).unwrap());
         assert_eq!((consumer.seqno, consumer.end, consumer.is_whole), (Seqno(seqno), Seqno(9), false));
     }

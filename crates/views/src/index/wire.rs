@@ -3,8 +3,8 @@
 //! Both sides are of the same cluster, but may be of two versions, and a node may be broken. So nothing that is read is trusted:
 //!
 //! - A question and an answer begin with their version. Another version is an error, which the client is told.
-//! - An answer is a sequence of frames: how many rows the view has and what the index lacks, the items in the order of the query, and an end that says how many
-//!   items there were. An answer without its end is an error, never a short answer.
+//! - An answer is a sequence of frames. The head says how many rows the view has and what the index lacks. Items follow in the order of
+//!   the query. The end says how many items there were. An answer without its end is an error, never a short answer.
 //! - Items are held to the question ([`AnswerReader`]): kinds, ranges, order, vBuckets and number.
 //! - A reader holds what came of one frame, and reserves nothing for what is only announced.
 
