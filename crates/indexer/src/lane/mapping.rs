@@ -173,8 +173,8 @@ impl Work {
             member.positions.insert(part.vb, (newest(&part.log), after));
             applied.whole.insert(part.vb, after.whole);
             member.touched.insert(part.vb);
+            applied.begun += u64::from(member.begun.remove(&part.vb));
         }
-        applied.begun = std::mem::take(&mut member.begun);
         Ok(applied)
     }
 

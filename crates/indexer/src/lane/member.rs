@@ -28,8 +28,9 @@ pub(crate) struct Member {
     /// vBuckets that were changed since the last commit.
     pub(super) touched: BTreeSet<VbId>,
     pub(super) pace: Pace,
-    /// vBuckets that it was fed with from their beginning, though they had something, and that were not told of yet.
-    pub(super) begun: u64,
+    /// vBuckets that it is to be fed with from their beginning, though they have something. A feed that is opened again before it brought
+    /// anything begins no other time.
+    pub(super) begun: BTreeSet<VbId>,
     /// It failed before and has not been durable since.
     pub(super) recovers: bool,
 }
@@ -56,7 +57,7 @@ impl Member {
             positions: BTreeMap::new(),
             touched: BTreeSet::new(),
             pace: Pace::default(),
-            begun: 0,
+            begun: BTreeSet::new(),
             recovers: entry.failure.is_some(),
             entry: entry.clone(),
         })
@@ -101,7 +102,11 @@ impl Member {
         {
             found = *known;
         }
-        self.begun += u64::from(found.seqno == Seqno(0) && history.told_to > Seqno(0));
+        if found.seqno == Seqno(0) && history.told_to > Seqno(0) {
+            self.begun.insert(vb);
+        } else {
+            self.begun.remove(&vb);
+        }
         self.positions.insert(vb, (history.uuid, found));
         found
     }
@@ -109,6 +114,7 @@ impl Member {
     /// Forgets a vBucket; says whether it had something of it.
     pub(super) fn forget(&mut self, vb: VbId) -> bool {
         self.touched.remove(&vb);
+        self.begun.remove(&vb);
         let is_known = self.positions.remove(&vb).is_some() || self.index.seqno(vb).is_some();
         if is_known {
             self.index.reset(vb);
