@@ -173,7 +173,6 @@ pub(crate) fn begin(
     until: Instant,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<Local, Refused> {
-    home.count_query();
     let asked = Asked { home: &**home, question, until, is_wanted };
     let (snapshot, lacks) = match question.query.stale {
         Stale::False => (Some(asked.newest()?), VbSet::default()),
@@ -187,6 +186,7 @@ pub(crate) fn begin(
             "The index is still being built: {number} of its vBuckets have not been read to their end yet."
         )
     });
+    home.count_query();
     let home = Arc::clone(home);
     Ok(Local { answer, first: None, incomplete, definition, home, signature: question.signature })
 }
