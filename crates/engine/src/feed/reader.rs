@@ -30,6 +30,9 @@ use crate::{
 
 /// Entries of the checkpoint that are looked at per lock hold.
 const CHUNK: usize = 256;
+/// Of a copy that follows another node's so much is told whole, even to a consumer that asks for less: one that stops inside of a snapshot
+/// has to begin anew.
+const WHOLE_BYTES: usize = 1 << 20;
 
 /// See [`crate::feed`]. Dropping it frees everything that was kept for it.
 pub struct Feed {
@@ -417,10 +420,10 @@ impl fmt::Debug for Feed {
     }
 }
 
-/// Whether what was read up to `end` is told as a part, about `bytes_max` bytes of it. A part ends with an item.
+/// Whether what was read up to `end` of a copy that follows another node's is told as a part. A part ends with an item.
 fn is_enough(items: &[FeedItem], end: Seqno, bytes_max: usize) -> bool {
     let ends_with_item = items.last().is_some_and(|last| last.seqno == end);
-    ends_with_item && items.iter().map(FeedItem::bytes).sum::<usize>() >= bytes_max
+    ends_with_item && items.iter().map(FeedItem::bytes).sum::<usize>() >= bytes_max.max(WHOLE_BYTES)
 }
 
 #[cfg(test)]
