@@ -338,8 +338,9 @@ fn status_of(
         done += seen.min(high.get());
         left += high.get().saturating_sub(seen);
     }
+    // In the middle of a snapshot it would begin anew.
     let seen =
-        |vb: &VbId| snapshot.and_then(|snapshot| snapshot.state(*vb)).map_or(Seqno(0), |state| state.seqno);
+        |vb: &VbId| outlet.and_then(|outlet| outlet.whole.get(vb)).map_or(Seqno(0), |(_, seqno)| *seqno);
     let has_all = |(vb, whole): &(&VbId, &Seqno)| **whole > Seqno(0) && seen(vb) >= **whole;
     let served: VbSet = high.keys().copied().collect();
     let maps = 0..entry.definition.sources().maps.len();

@@ -181,6 +181,9 @@ pub(crate) fn a_copy_is_indexed_before_it_takes_over() {
     let begun = world.begun();
     (0..50).for_each(|n| elsewhere.store(vb, &format!("e{n}"), 1000 + n));
     elsewhere.stream(&world.bucket, vb, term, usize::MAX);
+    // An index that is in the middle of a snapshot when its copy takes over begins anew.
+    let is_whole = || world.status_of(MANY).is_some_and(|status| status.followers == 1);
+    world.poll("an index that is whole", || is_whole().then_some(()));
     world.come(vb);
     world.check(MANY);
     assert!(world.truth().contains_key("e199"));
