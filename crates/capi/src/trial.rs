@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use axum::body::Bytes;
-use base::hash::vbucket_of;
+use base::{hash::vbucket_of, limits::KEY_BYTES_MAX};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::{BucketInfo, auth::Identity};
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ const DOCUMENTS_MAX: usize = 100;
 const ROWS_TOLD: usize = 1000;
 /// Bytes of all rows. A trial that has more ends early, and says so.
 const ROWS_BYTES_MAX: usize = 4 << 20;
+/// What a row takes beside its texts, about.
+const ROW_BYTES: usize = 100;
 /// Different texts of errors and of what functions log, and the bytes of each.
 const TEXTS_MAX: usize = 20;
 const TEXT_BYTES_MAX: usize = 1000;
@@ -81,7 +83,7 @@ impl Asked {
         let documents = documents.iter().map(|shown| document(shown, vbuckets));
         let documents = documents.collect::<Option<_>>();
         let documents = documents.ok_or_else(|| {
-            malformed("A document has `meta' with an `id', and its value in `json' or `base64', as in a list of documents.")
+            malformed("A document has `meta' with an `id' of 250 bytes at most, and its value in `json' or `base64', as in a list of documents.")
         })?;
         Ok(Self { design, documents })
     }
@@ -121,7 +123,8 @@ impl Asked {
 /// A document as a list of documents shows it.
 fn document(shown: &Value, vbuckets: usize) -> Option<(String, OwnedDocument)> {
     let meta = shown.get("meta")?;
-    let id = meta.get("id")?.as_str()?;
+    // Each row of a document has a copy of its id.
+    let id = meta.get("id")?.as_str().filter(|id| id.len() <= KEY_BYTES_MAX)?;
     let number = |name: &str| match meta.get(name) {
         None => Some(0),
         Some(value) => value.as_u64().and_then(|value| u32::try_from(value).ok()),
@@ -184,7 +187,8 @@ impl Outcome {
         // One function was asked.
         match mapped.rows.and_then(|views| views.into_iter().next().unwrap_or(Ok(Vec::new()))) {
             Ok(rows) => {
-                self.bytes += rows.iter().map(|row| row.key.len() + row.value.len()).sum::<usize>();
+                let bytes = |row: &Row| ROW_BYTES + id.len() + row.key.len() + row.value.len();
+                self.bytes += rows.iter().map(bytes).sum::<usize>();
                 self.rows.extend(rows.into_iter().map(|row| (id.to_owned(), row)));
             }
             Err(failure) => self.fail(id, failure),
@@ -300,6 +304,7 @@ mod tests {
             json!({}),
             json!({ "meta": { "id": "a" } }),
             json!({ "meta": { "id": 1 }, "json": "1" }),
+            json!({ "meta": { "id": "x".repeat(KEY_BYTES_MAX + 1) }, "json": "1" }),
             json!({ "meta": { "id": "a", "flags": -1 }, "json": "1" }),
             json!({ "meta": { "id": "a" }, "base64": "?" }),
         ] {
