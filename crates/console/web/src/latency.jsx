@@ -146,7 +146,7 @@ function Slow({ bucket }) {
     { title: 'Operation', value: (row) => row.operation, show: (row) => (row.count > 1 ? `${row.operation}, ${row.count} together` : row.operation) },
     { title: 'Took', value: (row) => row.tookUs, show: (row) => micros(row.tookUs), isNumber: true },
     { title: 'Of that', value: (row) => row.phases[0]?.phase, show: (row) => row.phases.filter(({ us }) => us > 0).map(({ phase, us }) => <div key={phase}>{micros(us)} {PHASES[phase] ?? phase}</div>) },
-    { title: 'Client', value: (row) => row.client, show: (row) => <>{row.user} from <span class="even">{row.client}</span>{row.agent ? <div class="help">{row.agent}</div> : null}</> },
+    { title: 'Client', value: (row) => row.client ?? '', show: (row) => (row.client === null ? '' : <>{row.user} from <span class="even">{row.client}</span>{row.agent ? <div class="help">{row.agent}</div> : null}</>) },
     { title: 'Node', value: (row) => row.node },
   ];
   return (
