@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use axum::http::{Method, StatusCode};
 use base::NodeId;
-use cluster::{ClusterError, Command, FieldErrors, Metadata};
+use cluster::{ClusterError, Command, FieldErrors, Metadata, auth::Privilege};
 use http::{
     AuditKind,
     form::Form,
@@ -134,7 +134,8 @@ async fn list(call: &Call) -> Outcome {
         })
     };
     let all = told.into_iter().flat_map(|(from, list)| list.into_iter().map(move |one| (from, one)));
-    let results: Vec<Value> = all.map(shown).collect();
+    let sees = |(_, one): &(NodeId, Probed)| call.holds(Privilege::BucketRead, Some(one.bucket.as_str()));
+    let results: Vec<Value> = all.filter(sees).map(shown).collect();
     let missing: Vec<_> = missing.into_iter().filter_map(name).collect();
     let settings = ProbeSettings::of(&call.meta);
     Ok(json_ok(&json!({ "settings": settings, "results": results, "missingNodes": missing })))
