@@ -163,7 +163,8 @@ pub(crate) struct RmArgs {
 /// List keys, in order
 #[derive(Args)]
 #[command(after_help = "\
-Keys of a bucket of the type ephemeral cannot be listed.
+Keys of a bucket of the type ephemeral cannot be listed. Keys with control characters, line ends among them, are left out without
+--json: a line of the list is always one key.
 
 EXAMPLES
   settee ls album/ -b songs -u admin
@@ -435,7 +436,10 @@ pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
         let keys = rows.iter().filter_map(|row| row["id"].as_str());
         let mut out = String::new();
         for key in keys.filter(|key| last.as_deref() != Some(key)).take(left) {
-            out += &if args.json { format!("{}\n", Value::from(key)) } else { format!("{key}\n") };
+            match listed(key, args.json) {
+                Some(line) => out += &line,
+                None => eprintln!("settee: key {key:?} is left out: --json shows it"),
+            }
             left -= 1;
         }
         write(out.as_bytes())?;
@@ -446,6 +450,14 @@ pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
         last = Some(from.clone());
     }
     Ok(())
+}
+
+/// A key on a line. None: a reader of lines would take it for several keys, or a terminal for a command.
+fn listed(key: &str, json: bool) -> Option<String> {
+    if json {
+        return Some(format!("{}\n", Value::from(key)));
+    }
+    (!key.chars().any(char::is_control)).then(|| format!("{key}\n"))
 }
 
 fn page_of(base: &str, from: &str, prefix: &str, limit: usize) -> String {
@@ -483,6 +495,15 @@ mod tests {
         assert_eq!(shown(b"{ \"a\" : 1.50 }"), "{ \"a\" : 1.50 }\n");
         assert_eq!(shown(b"plain"), "plain\n");
         assert!(shown(b"\x1b[2J").starts_with("(no text"));
+    }
+
+    #[test]
+    fn a_line_of_a_list_is_one_key() {
+        assert_eq!(listed("old/1 é", false).as_deref(), Some("old/1 é\n"));
+        assert_eq!(listed("old/1\nalbum/1", true).as_deref(), Some("\"old/1\\nalbum/1\"\n"));
+        for unsafe_key in ["old/1\nalbum/1", "old/\r", "\x1b[2J", "\u{9b}2J"] {
+            assert_eq!(listed(unsafe_key, false), None, "{unsafe_key:?}");
+        }
     }
 
     #[test]
