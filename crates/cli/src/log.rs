@@ -106,7 +106,9 @@ fn write_out(entries: Receiver<Entry>, lost: &AtomicU64, mut out: impl Write) {
         };
         let lost = lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let _ = writeln!(out, "settee: {lost} lines of the log are lost: nobody took them");
+            let told = format!("settee: {lost} lines of the log are lost: nobody took them");
+            OF_PROCESS.add(&told);
+            let _ = writeln!(out, "{told}");
         }
     }
 }
