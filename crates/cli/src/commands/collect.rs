@@ -91,12 +91,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let session = args.access.open()?;
     let nodes = session.nodes()?;
     let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let redaction =
+        if args.no_redaction { None } else { Some(Redaction::of(&session.rest, args.access.login().0)?) };
     let path = args.file.clone().unwrap_or_else(|| format!("settee-collect-{unix_secs}.tar").into());
     let cannot = |error: io::Error| Failure::doing(format_args!("cannot write {}", path.display()), error);
     // Nobody else on this machine is to read it.
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(cannot)?;
-    let redaction =
-        if args.no_redaction { None } else { Some(Redaction::of(&session.rest, args.access.login().0)?) };
     let mut archive = Archive { out: io::BufWriter::new(file), unix_secs, contents: Vec::new() };
     let mut ask = |rest: &Rest, name: String, path: &str| -> Result<(), Failure> {
         match rest.within(PATIENCE).get(path) {
