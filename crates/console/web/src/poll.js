@@ -2,6 +2,9 @@
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ask } from './api.js';
 
+/** Between two requests of what a user may not see, in milliseconds: each refusal is in the audit trail. */
+const REFUSED_EVERY = 60_000;
+
 /**
  * What `load` has resolved with last, asked for anew `every` milliseconds. A hidden page asks nothing, so that its session ends. With 0
  * it is asked once, and stays as it is when the page is seen again: somebody may be editing it.
@@ -9,12 +12,15 @@ import { ask } from './api.js';
 export function usePoll(load, every, inputs = []) {
   const [state, set] = useState({ data: undefined, error: undefined });
   const turn = useRef(0);
+  const isRefused = useRef(false);
   const refresh = useCallback(async () => {
     const mine = ++turn.current;
     try {
       const data = await load();
+      isRefused.current = false;
       if (mine === turn.current) set({ data, error: undefined });
     } catch (error) {
+      isRefused.current = error.status === 403;
       if (mine === turn.current) set((before) => ({ ...before, error }));
     }
   }, inputs);
@@ -29,7 +35,7 @@ export function usePoll(load, every, inputs = []) {
     };
     const look = async () => {
       if (!document.hidden) await again();
-      if (!isOver && every) timer = setTimeout(look, every);
+      if (!isOver && every) timer = setTimeout(look, isRefused.current ? Math.max(every, REFUSED_EVERY) : every);
     };
     look();
     const seen = () => document.hidden || (hasAsked && !every) || again();
