@@ -93,7 +93,7 @@ const fn views(id: &'static str, name: &'static str, bucket: Set) -> Role {
     role(
         id,
         name,
-        "Gives the same rights on port 8092 as in Couchbase, and none on documents; there are no views yet.",
+        "Gives the same rights on port 8092 as in Couchbase, and none on documents.",
         Scope::Bucket,
         [POOLS, bucket, Set::NONE],
     )
