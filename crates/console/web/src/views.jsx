@@ -42,6 +42,12 @@ function changed(document, name, view) {
   return { ...document, views };
 }
 
+/** Takes a view out of its document. Somebody else may have changed another view of that since the page was loaded. */
+async function removeView(bucket, design, name) {
+  const now = (await designs(bucket)).find((one) => one.name === design)?.document;
+  if (now) await store(bucket, design, changed(now, name));
+}
+
 function Pick({ bucket, buckets }) {
   return (
     <div class="bar">
@@ -357,7 +363,7 @@ function One({ bucket, design, name }) {
         <Index bucket={bucket} design={design} name={name} />
       </div>
       {isDeleting ? (
-        <Confirm title={`Delete ${name}`} name={name} action="Delete" close={() => setDeleting(false)} run={async () => { await store(bucket, design, changed(found, name)); note(`${name} is deleted.`); go('views', bucket); }}>
+        <Confirm title={`Delete ${name}`} name={name} action="Delete" close={() => setDeleting(false)} run={async () => { await removeView(bucket, design, name); note(`${name} is deleted.`); go('views', bucket); }}>
           <p>The view is taken out of {design}. What was published stays.</p>
         </Confirm>
       ) : null}
