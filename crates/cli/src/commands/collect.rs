@@ -28,7 +28,7 @@ const NAME_BYTES_MAX: usize = 100;
 const BLOCK: usize = 512;
 
 /// What is asked of the node that answers first, for the whole cluster: a file and a path.
-const OF_CLUSTER: [(&str, &str); 14] = [
+const OF_CLUSTER: [(&str, &str); 17] = [
     ("cluster.json", "/pools/default"),
     ("buckets.json", "/pools/default/buckets"),
     ("tasks.json", "/pools/default/tasks"),
@@ -36,7 +36,10 @@ const OF_CLUSTER: [(&str, &str); 14] = [
     ("groups.json", "/pools/default/serverGroups"),
     ("certificates.json", "/pools/default/certificates"),
     ("alerts.json", "/settee/alerts"),
+    ("silences.json", "/settee/alerts/silences"),
     ("objectives.json", "/settee/slo"),
+    ("probe.json", "/settee/probe"),
+    ("slow.json", "/settee/slow"),
     ("settings-auto-failover.json", "/settings/autoFailover"),
     ("settings-auto-compaction.json", "/settings/autoCompaction"),
     ("settings-rebalance.json", "/settings/rebalance"),
