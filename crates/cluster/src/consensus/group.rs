@@ -36,7 +36,7 @@ use crate::{Metadata, divergence};
 const ELECTION_TICKS: usize = 10;
 /// Entries kept behind a cut for members that lag a little.
 const KEEP_ENTRIES: u64 = 64;
-/// Ticks without a word after which a member that does not vote takes its leader for lost.
+/// Ticks without a word of a leader after which a member that does not vote takes its leader for lost.
 const LOST_TICKS: u32 = 2 * ELECTION_TICKS as u32;
 
 pub use epochs::{check_majority_is_lost, epoch_of, is_from};
@@ -73,6 +73,8 @@ pub struct Consensus {
     reads: Reads,
     /// Ticks since a message was taken.
     silence: u32,
+    /// Ticks since a message was taken that only a leader sends.
+    unled: u32,
     /// How far the group is, as leaders have said since this member started.
     told: u64,
     /// The ready that the disk is at, 0 for none, and for how many ticks it has been.
@@ -124,9 +126,12 @@ impl Consensus {
     /// The leader, as far as is known here.
     #[must_use]
     pub fn leader(&self) -> Option<NodeId> {
-        // A voter would seek another leader in such a silence, and knows of none then.
-        let is_lost = self.broken.is_some() || !self.raw.raft.promotable() && self.silence > LOST_TICKS;
-        node_id(self.raw.raft.leader_id).filter(|_| !is_lost)
+        let raft = &self.raw.raft;
+        // A voter would seek another leader in such a silence, and knows of none then. What others say breaks it not: members that hear no
+        // leader greet one another.
+        let learns = !raft.promotable() && raft.state != StateRole::Leader;
+        let is_lost = self.broken.is_some() || learns && self.unled > LOST_TICKS;
+        node_id(raft.leader_id).filter(|_| !is_lost)
     }
 
     /// Whether this member leads.
@@ -251,10 +256,15 @@ impl Consensus {
         self.check_sender(&message, sender)?;
         self.check(&message)?;
         self.silence = 0;
-        if matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat) {
+        let kind = message.get_msg_type();
+        let tells = matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat);
+        if tells {
             self.told = self.told.max(message.commit);
         }
-        if message.get_msg_type() == MessageType::MsgSnapshot && !self.pending.is_empty() {
+        if (tells || kind == MessageType::MsgSnapshot) && message.term >= self.raw.raft.term {
+            self.unled = 0;
+        }
+        if kind == MessageType::MsgSnapshot && !self.pending.is_empty() {
             self.held = Some(message);
             return Ok(());
         }

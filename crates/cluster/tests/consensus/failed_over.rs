@@ -254,3 +254,46 @@ fn a_member_that_is_behind_catches_up_with_a_leader_that_was_recovered_meanwhile
         simulation.check_after_healing();
     }
 }
+
+/// Members that learn greet one another where they hear no leader, and know of none all the same.
+#[test]
+fn members_that_learn_and_hear_one_another_only_catch_up_with_a_leader_that_was_recovered_meanwhile() {
+    for seed in 1..4 {
+        let mut simulation = Simulation::new(seed, 5, Faults::NONE);
+        run(&mut simulation, SOON);
+        let leader = simulation.leader().unwrap();
+        let others: Vec<usize> = (0..5).filter(|at| *at != leader).collect();
+        let (behind, back) = (vec![others[0], others[1]], others[3]);
+        let node = NodeId(back as u16);
+        for at in [back, others[0], others[1]] {
+            fail_over(&mut simulation, leader, at);
+            until(&mut simulation, "that it learns only", 2 * SOON, |simulation| {
+                learns(simulation, leader, at)
+            });
+        }
+        let knows = |simulation: &Simulation, at: &usize| {
+            simulation.node(*at).metadata().node_by_id(node).unwrap().is_failed_over()
+                && learns(simulation, *at, *at)
+        };
+        until(&mut simulation, "that both have heard of it", SOON, |simulation| {
+            behind.iter().all(|at| knows(simulation, at))
+        });
+        simulation.separate(&behind);
+        simulation.propose(leader, Command::SetRecovery { node, recovery: Some(Recovery::Full) });
+        simulation.propose(leader, Command::ReAddNode { node });
+        until(&mut simulation, "that it votes again", SOON, |simulation| {
+            simulation.node(leader).members().0.contains(&node)
+        });
+        while simulation.leader() != Some(back) {
+            let now = simulation.leader().unwrap();
+            simulation.hand_over(now);
+            run(&mut simulation, 20);
+        }
+        assert!(behind.iter().all(|at| knows(&simulation, at)), "by what they know");
+        simulation.heal();
+        until(&mut simulation, "that they follow it", 2 * LEADERLESS, |simulation| {
+            behind.iter().all(|at| simulation.node(*at).leader() == Some(node))
+        });
+        simulation.check_after_healing();
+    }
+}

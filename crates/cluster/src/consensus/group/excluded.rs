@@ -37,6 +37,7 @@ pub(super) struct Excluded {
 impl Consensus {
     /// A tick has gone by.
     pub(super) fn look_for_a_leader(&mut self) {
+        self.unled = self.unled.saturating_add(1);
         let is_led = self.leader().is_some();
         self.excluded.leaderless = if is_led { 0 } else { self.excluded.leaderless.saturating_add(1) };
     }

@@ -130,6 +130,7 @@ impl Consensus {
             catching_up: CatchingUp::Asking,
             reads: Reads::default(),
             silence: 0,
+            unled: 0,
             told: 0,
             stalled: (0, 0),
             marks: Marks::default(),
