@@ -89,7 +89,8 @@ impl Lease {
     /// The group was formed anew, and this node is a member of the new one. No leader of it knows of a lease that was granted before, or
     /// of one that is on its way: this node serves nothing until a report of its new life is answered.
     pub fn begin_again(&self, now: u64) {
-        self.since.store(now, Ordering::Relaxed);
+        // A report of this very millisecond may be of the earlier life.
+        self.since.store(now.saturating_add(1), Ordering::Relaxed);
         self.heard.store(0, Ordering::Relaxed);
         self.revoke();
     }
