@@ -30,7 +30,7 @@ use super::{
     node_id, raft_id,
     state::{State, Version},
 };
-use crate::{Metadata, divergence};
+use crate::{Command, Metadata, divergence};
 
 /// Ticks without a leader after which a member asks for votes, at least; at most twice that.
 const ELECTION_TICKS: usize = 10;
@@ -287,8 +287,22 @@ impl Consensus {
         {
             return Err(ProposeError::AboveLevel);
         }
+        if matches!(&proposal.command, Command::RaiseLevel { level, .. } if !self.may_rise(*level)) {
+            return Err(ProposeError::Busy);
+        }
         let data = serde_json::to_vec(proposal).map_err(|_| ProposeError::Busy)?;
         self.with_raft(|raw| raw.propose(Vec::new(), data)).map_err(|_| ProposeError::Busy)
+    }
+
+    /// As the leader: whether nobody stops at a rise of the level whose consent the group still needs. That may be a node that was removed: it
+    /// may be of an older version, and the group has yet to let it go. Before this member has applied what other leaders have left, it does
+    /// not know who was removed.
+    fn may_rise(&self, level: u32) -> bool {
+        let raft = &self.raw.raft;
+        let is_known =
+            |id: u64| node_id(id).is_some_and(|node| self.state.metadata.node_by_id(node).is_some());
+        let mut members = raft.prs().iter().map(|(id, _)| *id);
+        level <= self.version.highest && raft.apply_to_current_term() && members.all(is_known)
     }
 
     /// Asks how far the group is. Once this member has applied that much a [`Turn`] says so, with the number that is returned

@@ -2,7 +2,7 @@
 //! before it.
 
 use base::NodeId;
-use settee_cluster::{Applied, ClusterError, Command, FailOver, Metadata, level::LEVEL};
+use settee_cluster::{Applied, ClusterError, Command, FailOver, Metadata, StartRebalance, level::LEVEL};
 
 use crate::{
     seeds,
@@ -48,6 +48,36 @@ fn nodes_are_replaced_by_newer_ones_one_after_the_other() {
             nodes < 3 || simulation.node(leader).metadata().auto_failover.armed,
             "newer changes are made"
         );
+    }
+}
+
+/// Those that are left are no majority of the group before. So the level does not rise before the group has let the older nodes go: they
+/// would stop at that, and nobody could be elected any more.
+#[test]
+fn the_level_rises_once_the_group_has_let_go_of_older_nodes_that_were_removed() {
+    for seed in seeds() {
+        let (nodes, older) = (2 + (seed % 2) as usize, older(seed));
+        println!("seed {seed}, {nodes} nodes, from level {older}");
+        let faults = Faults { delay: 5, slow_disk: true, ..Faults::NONE };
+        let mut simulation = Simulation::at_level(seed, nodes as u16, faults, older);
+        run(&mut simulation, 100);
+        simulation.replace(0, LEVEL);
+        run(&mut simulation, 100);
+        let eject = (1..nodes).map(|at| NodeId(at as u16)).collect();
+        let start = StartRebalance { id: "r".into(), keep: vec![NodeId(0)], eject, now_ms: 1 };
+        simulation.propose(0, Command::StartRebalance(start));
+        run(&mut simulation, 100);
+        simulation.propose(0, Command::FinishRebalance { id: "r".into(), now_ms: 2 });
+        for _ in 0..30 {
+            simulation.step();
+            simulation.orchestrate();
+        }
+        run(&mut simulation, 200);
+        simulation.heal();
+        run(&mut simulation, 100);
+        assert!((1..nodes).all(|at| simulation.is_gone(at)), "they are told");
+        simulation.check_after_healing();
+        assert_eq!(simulation.levels(), [LEVEL]);
     }
 }
 
