@@ -74,9 +74,9 @@ impl Chains {
         self.topology.chains.is_empty()
     }
 
-    /// No other copy is configured, and none is left of when more were.
+    /// No other copy is configured, and none is left of when more were, nor of the chain before.
     pub(crate) fn is_only_copy(&self) -> bool {
-        self.topology.copies <= 1 && self.topology.chains.iter().all(|chain| chain.len() <= 1)
+        self.topology.copies <= 1 && self.acknowledged.is_empty()
     }
 
     /// How many members of a chain of so many have to hold a write; of the chain to be, which is the first, or of the one before.
@@ -184,6 +184,17 @@ mod tests {
             chains.followed_by(Topology { chains: vec![vec![NodeId(1)], vec![NodeId(3)]], copies: 2 });
         assert!(!alone.is_majority_possible());
         assert_eq!(alone.reached(), Seqno(0));
+    }
+
+    /// The node that has handed over may be asked alone, should the active be failed over.
+    #[test]
+    fn a_copy_that_has_just_taken_over_alone_is_not_the_only_one() {
+        let mut chains = chains(&[&[2], &[1]], 1);
+        assert!(chains.is_majority_possible() && !chains.is_only_copy());
+        assert_eq!(chains.reached(), Seqno(0));
+        assert!(chains.acknowledge(NodeId(1), Seqno(4)));
+        assert_eq!(chains.reached(), Seqno(4));
+        assert!(chains.followed_by(Topology { chains: vec![vec![NodeId(2)]], copies: 1 }).is_only_copy());
     }
 
     #[test]
