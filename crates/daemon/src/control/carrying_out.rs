@@ -52,6 +52,8 @@ impl Control {
     /// Carries out and publishes; blocks on disk and on threads that have to end.
     fn carry_out(&self, applied: Applied) {
         let _turn = self.carrying_out.lock();
+        // A node that has not caught up is to do nothing in its new life, in which it may have no lease: that is known first.
+        let had = self.caught_up.fetch_and(applied.caught_up, Ordering::AcqRel);
         // Known before anything that belongs to it is.
         self.life.store(applied.life, Ordering::Release);
         if let Some(last) = applied.commits.last() {
@@ -69,7 +71,7 @@ impl Control {
                 self.proposals.ended(id, || ended.and_then(|applied| outcome.clone().map(|()| applied)));
             }
         }
-        let had = self.caught_up.swap(applied.caught_up, Ordering::AcqRel);
+        self.caught_up.store(applied.caught_up, Ordering::Release);
         self.shared.behind.store(!applied.caught_up, Ordering::Release);
         if applied.caught_up
             && !had
