@@ -150,6 +150,11 @@ impl Agent {
         self.applied
     }
 
+    /// The group was formed anew. Versions of its metadata are not those of the group before: this node has acted by none of them yet.
+    pub(crate) fn begin_again(&mut self) {
+        self.applied = 0;
+    }
+
     /// Whether anything is not plainly settled: then [`Agent::report`] changes without metadata changing.
     #[must_use]
     pub fn is_busy(&self) -> bool {

@@ -4,7 +4,7 @@
 //! Invariants:
 //! - Before anything is done about metadata, the node serves by a lease where they ask for one. It stops doing so only after everything
 //!   was done that they ask for.
-//! - A lease that was granted in an earlier life of the group counts for nothing in a later one.
+//! - A lease that was granted in an earlier life of the group counts for nothing in a later one. Nor does what was done in that life.
 //! - A node that has not caught up with what was agreed on does nothing: by what it knows it could serve, or drop, what is another's.
 
 use std::mem;
@@ -60,6 +60,7 @@ impl Reconciler {
         let before = mem::replace(&mut self.life, life);
         if self.has_looked && before != life {
             lease.begin_again(lease_now);
+            self.agent.begin_again();
         }
         if !caught_up {
             return Step::default();
@@ -177,6 +178,19 @@ mod tests {
         // This look is the first one still: it may serve nothing.
         look(&mut reconciler, "n1", &metadata(true), &lease, 10);
         assert_eq!((lease.left_millis(10), reconciler.agent().applied()), (Some(0), 7));
+    }
+
+    /// Two groups that were formed anew of the same one have metadata of the same versions, and of other contents.
+    #[test]
+    fn what_a_node_has_done_in_an_earlier_life_of_the_group_is_not_done_in_a_later_one() {
+        let (mut steward, lease) = (Steward::default(), Lease::default());
+        look(&mut steward, "n1", &metadata(false), &lease, 10);
+        assert_eq!(steward.agent().applied(), 7);
+        let _ = steward.look(("n1", 1, false), &metadata(false), (&lease, 20), &Nothing, NOW);
+        assert_eq!(steward.agent().applied(), 0);
+        assert!(lease.has_run_out(|| 20));
+        let _ = steward.look(("n1", 1, true), &metadata(false), (&lease, 30), &Nothing, NOW);
+        assert_eq!((steward.agent().applied(), lease.left_millis(30)), (7, None));
     }
 
     #[test]

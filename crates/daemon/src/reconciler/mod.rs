@@ -49,6 +49,8 @@ pub(super) fn start(parts: Parts) -> io::Result<NodeThread> {
 struct Reconciler {
     parts: Parts,
     reconciler: node::Reconciler,
+    /// The life of the group that the last look was in.
+    life: u64,
     figures: Figures,
     /// Nodes as they were when the links were last told where they are, and what of what is said to them was encrypted.
     nodes: Vec<NodeInfo>,
@@ -64,6 +66,7 @@ impl Reconciler {
         Self {
             reconciler: node::Reconciler::new(parts.start),
             parts,
+            life: 0,
             figures: Figures::default(),
             nodes: Vec::new(),
             level: EncryptionLevel::Control,
@@ -97,7 +100,12 @@ impl Reconciler {
             shared.now(),
         );
         let pause = self.reconciler.pause_millis(step);
+        let is_another_life = std::mem::replace(&mut self.life, life) != life;
         if !caught_up {
+            if is_another_life {
+                // What this node did in its earlier life is not for the leader of this one.
+                self.parts.reports.send_if_modified(|report| report.take().is_some());
+            }
             return pause;
         }
         if let Some(status) = step.failed

@@ -393,7 +393,10 @@ impl Process {
 
     fn carry_out(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
         let Some(Applied { commits, life, caught_up, .. }) = self.to_carry_out.take() else { return };
-        self.life = life;
+        if mem::replace(&mut self.life, life) != life {
+            // What it says was done in the earlier life.
+            self.report = None;
+        }
         if let Some(last) = commits.last() {
             self.metadata = Arc::clone(&last.metadata);
             self.reconcile(shelf, outside.now);
