@@ -183,14 +183,14 @@ mod tests {
     /// Two groups that were formed anew of the same one have metadata of the same versions, and of other contents.
     #[test]
     fn what_a_node_has_done_in_an_earlier_life_of_the_group_is_not_done_in_a_later_one() {
-        let (mut steward, lease) = (Steward::default(), Lease::default());
-        look(&mut steward, "n1", &metadata(false), &lease, 10);
-        assert_eq!(steward.agent().applied(), 7);
-        let _ = steward.look(("n1", 1, false), &metadata(false), (&lease, 20), &Nothing, NOW);
-        assert_eq!(steward.agent().applied(), 0);
+        let (mut reconciler, lease) = (Reconciler::default(), Lease::default());
+        look(&mut reconciler, "n1", &metadata(false), &lease, 10);
+        assert_eq!(reconciler.agent().applied(), 7);
+        let _ = reconciler.look(("n1", 1, false), &metadata(false), (&lease, 20), &Nothing, NOW);
+        assert_eq!(reconciler.agent().applied(), 0);
         assert!(lease.has_run_out(|| 20));
-        let _ = steward.look(("n1", 1, true), &metadata(false), (&lease, 30), &Nothing, NOW);
-        assert_eq!((steward.agent().applied(), lease.left_millis(30)), (7, None));
+        let _ = reconciler.look(("n1", 1, true), &metadata(false), (&lease, 30), &Nothing, NOW);
+        assert_eq!((reconciler.agent().applied(), lease.left_millis(30)), (7, None));
     }
 
     #[test]
