@@ -49,10 +49,15 @@ pub(crate) async fn run(
     (user, info): (&Identity, &BucketInfo),
     body: Bytes,
 ) -> Result<Value, Refusal> {
-    let asked = Asked::read(&body, info.vbs.len())?;
-    drop(body);
+    let vbuckets = info.vbs.len();
     let turn = functions.turn(user).await?;
-    functions.with_process(context, &turn, TIME, move |elsewhere| asked.run(elsewhere)).await
+    // The body is parsed there as well: it may be megabytes, and threads that serve everybody have no time for that.
+    let work = move |elsewhere: &mut Elsewhere| {
+        let asked = Asked::read(&body, vbuckets)?;
+        drop(body);
+        asked.run(elsewhere)
+    };
+    functions.with_process(context, &turn, TIME, work).await
 }
 
 /// A request for a trial.

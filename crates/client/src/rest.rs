@@ -12,6 +12,7 @@ use hyper::{Request, Response, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use std::future::Future;
 use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -159,9 +160,11 @@ impl Rest {
 
     fn connect_and_send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Opened> {
         let request = self.request_of(method, path, content_type, body)?;
+        // Before the runtime begins: its end would wait for a name that is still being looked up.
+        let address = self.resolve()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(async {
-            let stream = self.connect().await?;
+            let stream = self.connect(address).await?;
             let asked = async {
                 let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
                 tokio::spawn(connection);
@@ -177,10 +180,20 @@ impl Rest {
         })
     }
 
-    async fn connect(&self) -> Result<TcpStream> {
-        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.address)).await;
-        let connected = connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        connected.map_err(|source| ClientError::Connect { address: self.address.clone(), source })
+    fn resolve(&self) -> Result<SocketAddr> {
+        let found = self.address.to_socket_addrs().map(|mut found| found.next());
+        found
+            .and_then(|found| found.ok_or_else(|| ErrorKind::NotFound.into()))
+            .map_err(|e| self.unreachable(e))
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<TcpStream> {
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+        connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(|e| self.unreachable(e))
+    }
+
+    fn unreachable(&self, source: std::io::Error) -> ClientError {
+        ClientError::Connect { address: self.address.clone(), source }
     }
 
     fn request_of(

@@ -69,7 +69,8 @@ const OF_BUCKET: [(&str, &str); 5] = [
 #[command(after_help = "\
 The archive is a tar file with the answers of every node: its log, its figures, its health, and of the cluster its settings, buckets,
 alerts and objectives. contents.txt in it lists every file, and what could not be asked. No documents, passwords or private keys are in
-it. Names of users are replaced by <ud>HASH</ud>, the same for one user in the whole archive; --no-redaction leaves them.
+it. Names of users that the cluster knows are replaced by <ud>HASH</ud>, the same for one user in the whole archive; --no-redaction
+leaves them. Names of users that are gone, or never were, may stand in the log.
 
 Names of buckets, collections and nodes, addresses of clients, and functions of views are not replaced.
 
@@ -104,12 +105,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut ask = |rest: &Rest, name: String, path: &str| -> Result<(), Failure> {
         match rest.within(PATIENCE).get(path) {
             Ok(body) => {
-                let body = without_passwords(body);
-                let body = redaction.as_ref().map_or(body.clone(), |redaction| redaction.apply(&body));
+                let body = cleaned(body, redaction.as_ref());
                 archive.add(&name, &body).map_err(cannot)?;
                 archive.note(name, format!("{} bytes", body.len()), path);
             }
-            Err(error) => archive.note(name, failed("not there", error).to_string(), path),
+            Err(error) => {
+                let why = failed("not there", error).to_string();
+                let why = redaction.as_ref().map_or(why.clone(), |redaction| redaction.apply(&why));
+                archive.note(name, why, path);
+            }
         }
         Ok(())
     };
@@ -143,35 +147,45 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An answer without the passwords in it: administrators are shown those of buckets that old clients open by password.
-fn without_passwords(body: Vec<u8>) -> Vec<u8> {
-    let Ok(mut value) = serde_json::from_slice::<Value>(&body) else { return body };
-    if take_passwords(&mut value) { value.to_string().into_bytes() } else { body }
+/// An answer without what nobody else is to see: passwords, which administrators are shown of buckets that old clients open by
+/// password, and names of users. In JSON only values are changed, so it stays JSON whatever users are called.
+fn cleaned(body: Vec<u8>, redaction: Option<&Redaction>) -> Vec<u8> {
+    if let Ok(mut value) = serde_json::from_slice::<Value>(&body) {
+        return if clean(&mut value, redaction) { value.to_string().into_bytes() } else { body };
+    }
+    match redaction {
+        Some(redaction) => redaction.apply(&String::from_utf8_lossy(&body)).into_bytes(),
+        None => body,
+    }
 }
 
-/// Replaces them, and tells whether there was one.
-fn take_passwords(value: &mut Value) -> bool {
-    let mut taken = false;
+/// Cleans a value, and tells whether it was changed: numbers of any length stay as they were written where nothing was.
+fn clean(value: &mut Value, redaction: Option<&Redaction>) -> bool {
     match value {
         Value::Array(values) => {
-            for value in values {
-                taken |= take_passwords(value);
-            }
+            values.iter_mut().fold(false, |changed, value| clean(value, redaction) || changed)
         }
         Value::Object(members) => {
+            let mut changed = false;
             for (name, value) in members {
                 match value {
                     Value::String(text) if is_password(name) && !text.is_empty() => {
                         "(left out)".clone_into(text);
-                        taken = true;
+                        changed = true;
                     }
-                    value => taken |= take_passwords(value),
+                    value => changed |= clean(value, redaction),
                 }
             }
+            changed
         }
-        _ => {}
+        Value::String(text) => redaction.is_some_and(|redaction| {
+            let without = redaction.apply(text);
+            let changed = without != *text;
+            *text = without;
+            changed
+        }),
+        _ => false,
     }
-    taken
 }
 
 fn is_password(name: &str) -> bool {
@@ -211,12 +225,8 @@ impl Redaction {
     }
 
     /// The text with every name replaced that is a word of its own.
-    fn apply(&self, body: &[u8]) -> Vec<u8> {
-        let mut text = String::from_utf8_lossy(body).into_owned();
-        for name in &self.names {
-            text = self.without(&text, name);
-        }
-        text.into_bytes()
+    fn apply(&self, text: &str) -> String {
+        self.names.iter().fold(text.to_owned(), |text, name| self.without(&text, name))
     }
 
     fn without(&self, text: &str, name: &str) -> String {
@@ -307,10 +317,7 @@ mod tests {
     #[test]
     fn names_of_users_are_replaced_where_they_stand_alone() {
         let redaction = Redaction::with(["ann", "ann-marie", "Administrator", ""].into_iter(), 7);
-        let text = String::from_utf8(
-            redaction.apply(br#"{"user":"ann","by":"ann-marie"} annex joanna Administrator=ann"#),
-        )
-        .unwrap();
+        let text = redaction.apply(r#"{"user":"ann","by":"ann-marie"} annex joanna Administrator=ann"#);
         assert!(!text.contains("\"ann") && !text.contains("Administrator"), "{text}");
         assert!(text.contains(" annex joanna "), "{text}");
         let hashes: BTreeSet<&str> =
@@ -319,14 +326,25 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_numbers_or_members_leave_json_what_it_is() {
+        let redaction = Redaction::with(["100", "node"].into_iter(), 7);
+        let shown = br#"{"node":{"ram":100},"user":"100","log":"node 100 asked"}"#.to_vec();
+        let value: Value = serde_json::from_slice(&cleaned(shown, Some(&redaction))).unwrap();
+        assert_eq!(value["node"]["ram"], 100);
+        assert!(value["user"].as_str().unwrap().starts_with("<ud>"), "{value}");
+        let log = value["log"].as_str().unwrap();
+        assert!(!log.contains("node") && !log.contains("100"), "{log}");
+    }
+
+    #[test]
     fn passwords_of_buckets_are_left_out_and_all_else_stays() {
         let shown =
             br#"[{"name":"b","saslPassword":"carrier-pigeon","quota":{"rawRAM":1.50}},{"saslPassword":""}]"#;
-        let text = String::from_utf8(without_passwords(shown.to_vec())).unwrap();
+        let text = String::from_utf8(cleaned(shown.to_vec(), None)).unwrap();
         assert!(!text.contains("pigeon") && text.contains("\"saslPassword\":\"(left out)\""), "{text}");
         assert!(text.contains("\"saslPassword\":\"\""), "{text}");
         for untouched in [&br#"{ "minLength": 6, "n": 12345678901234567890123 }"#[..], b"# HELP password\n"] {
-            assert_eq!(without_passwords(untouched.to_vec()), untouched);
+            assert_eq!(cleaned(untouched.to_vec(), None), untouched);
         }
     }
 

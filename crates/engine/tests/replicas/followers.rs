@@ -168,13 +168,13 @@ fn a_copy_that_takes_over_begins_its_branch_where_its_feeds_are_or_behind() {
 /// active had there.
 #[test]
 fn what_is_told_is_what_the_active_had() {
+    let mut compared = 0;
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
         let (mut states, mut state) = (BTreeMap::new(), BTreeMap::new());
         states.insert(Seqno(0), state.clone());
         let (mut consumer, mut feed) = (Consumer::default(), open(&replica, Seqno(0)));
-        let mut compared = 0;
         for step in 0..200_u32 {
             match random.u8(..10) {
                 0..=4 => {
@@ -209,8 +209,8 @@ fn what_is_told_is_what_the_active_had() {
         replica.flush();
         consumer.take_all(&mut feed, &replica);
         assert_eq!(consumer.documents, state, "seed {seed}");
-        assert!(compared > 0 || seed > 0, "something was compared");
     }
+    assert!(compared > 300, "{compared} snapshots were compared");
 }
 
 /// The active's snapshot left out versions that it had a newer one of: in its middle the copy is nothing that ever was.

@@ -230,10 +230,10 @@ impl Views {
         let known = lock(&self.ledger).clone();
         let began = Instant::now();
         loop {
-            // A node that is no member answers nothing.
+            // A node that is no member answers nothing. All others say the same.
             let answers = self.nodes.iter().filter_map(|node| whole(node, &self.path, &Question::All).ok());
-            let judged = answers.map(|answer| Question::All.judge(&answer, &known, &known)).next();
-            match judged {
+            let judged = answers.map(|answer| Question::All.judge(&answer, &known, &known));
+            match judged.reduce(Result::and) {
                 Some(judged) => return Ok((all, judged)),
                 None if began.elapsed() > AT_REST => return Ok((all, Err("no node answers".to_owned()))),
                 None => std::thread::sleep(QUERIES),
