@@ -1,15 +1,11 @@
 //! Compares this node's clock with that of the node that leads, and remembers by how much they differ. Conflict resolution by time,
 //! expiry and what logs say are as good as the clocks of nodes. What counts as a difference is decided by [`watch::skew`].
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use base::NodeId;
 use cluster::ClusterError;
+use parking_lot::Mutex;
 use tokio::sync::watch as flags;
 use watch::{
     alerts::{self, Holds},
@@ -23,9 +19,20 @@ const CLOCK: &str = "clock";
 /// Between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(20);
 
-/// By how many milliseconds the leader's clock is ahead of this node's.
+/// The node that led when clocks were compared last, and by how many milliseconds its clock was ahead of this node's.
 #[derive(Default)]
-pub(crate) struct Clocks(AtomicI64);
+pub(crate) struct Clocks(Mutex<Option<(NodeId, i64)>>);
+
+/// What is known once `leader` was asked, which may not have answered. What was known of another leader says nothing of this one. A
+/// node without another one that leads has nothing to compare with.
+fn known_after(
+    known: Option<(NodeId, i64)>,
+    leader: Option<NodeId>,
+    told: Option<i64>,
+) -> Option<(NodeId, i64)> {
+    let leader = leader?;
+    told.map(|difference| (leader, difference)).or(known.filter(|(of, _)| *of == leader))
+}
 
 impl Control {
     fn unix_millis(&self) -> u64 {
@@ -35,8 +42,7 @@ impl Control {
     async fn compare_clocks(&self) {
         let leader = self.leader().filter(|leader| *leader != self.this_id());
         let difference = match leader {
-            // Nobody to compare with: what was known of another leader says nothing now.
-            None => Some(0),
+            None => None,
             Some(leader) => {
                 let asked = self.unix_millis();
                 let told = self.peers().post(leader, CLOCK, Vec::new()).await;
@@ -44,14 +50,13 @@ impl Control {
                 theirs.map(|theirs| ahead(asked, self.unix_millis(), theirs))
             }
         };
-        if let Some(difference) = difference {
-            self.clocks().0.store(difference, Ordering::Relaxed);
-        }
+        let mut known = self.clocks().0.lock();
+        *known = known_after(*known, leader, difference);
     }
 
     /// Whether the clocks are too far apart.
     pub(super) fn clock_skew(&self) -> Option<Holds> {
-        let difference = self.clocks().0.load(Ordering::Relaxed);
+        let (_, difference) = (*self.clocks().0.lock())?;
         skewed(difference, &self.address().to_string())
     }
 }
@@ -96,6 +101,20 @@ pub(super) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_difference_is_forgotten_with_the_leader_it_was_measured_to() {
+        let known = Some((NodeId(1), 7_340));
+        assert_eq!(known_after(None, Some(NodeId(1)), Some(7_340)), known);
+        assert_eq!(
+            known_after(known, Some(NodeId(1)), None),
+            known,
+            "one answer that is lost changes nothing"
+        );
+        assert_eq!(known_after(known, Some(NodeId(2)), None), None);
+        assert_eq!(known_after(known, Some(NodeId(2)), Some(3)), Some((NodeId(2), 3)));
+        assert_eq!(known_after(known, None, None), None);
+    }
 
     #[test]
     fn a_difference_that_matters_is_told_with_its_direction() {
