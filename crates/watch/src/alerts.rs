@@ -116,8 +116,8 @@ alerts! {
         "A node is not heard of.",
         "The node or its process has ended, or the network does not reach it.",
         "See whether the node runs. Where automatic failover is off, `settee cluster failover --hard` fails the node over.";
-    PROBE_SILENT "probe_not_answered" Critical 0 0:
-        "A bucket on a node has not answered two probes of another node, or of its own, in a row.",
+    PROBE_SILENT "probe_not_answered" Critical 15 60:
+        "A node does not answer probes of another node, or of its own: two or more in a row on a bucket.",
         "The node stands still, has no way to its disk, or cannot be reached by the node that tells it.",
         "`GET /settee/probe` shows which nodes see it. Look at that node's process, its disk and its network.";
     CLOCK_SKEW "clock_skew" Warning 30 60:

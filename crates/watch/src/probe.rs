@@ -217,6 +217,17 @@ impl<T: Ord + Clone> Probes<T> {
         due.into_iter().map(|(_, name)| name).collect()
     }
 
+    /// When the next round may begin, so when [`Self::begin`] has something to say. None: not before a target comes or a round ends.
+    #[must_use]
+    pub fn next(&self) -> Option<u64> {
+        let (running, rest): (Vec<_>, Vec<_>) = self.targets.values().partition(|target| target.runs);
+        if running.len() >= AT_ONCE_MAX {
+            return None;
+        }
+        let due = rest.iter().map(|target| target.due).min()?;
+        Some(due.max(self.earliest + 1_000 / ROUNDS_PER_SEC))
+    }
+
     /// Takes what a round has found. A round that could not be tried has found nothing, and changes nothing.
     pub fn end(&mut self, now_millis: u64, name: &T, found: &[Tried]) {
         let Some(target) = self.targets.get_mut(name) else { return };

@@ -133,3 +133,29 @@ fn a_target_that_goes_is_forgotten_and_one_that_stays_keeps_its_turn() {
     probes.want(1_300, 1_000, [1]);
     assert_eq!(probes.begin(2_300, 1_000), [1]);
 }
+
+#[test]
+fn the_next_round_begins_when_it_is_said_to_and_not_before() {
+    let mut probes = Probes::default();
+    assert_eq!(probes.next(), None);
+    probes.want(0, PERIOD, 0..AT_ONCE_MAX as u32 + 8);
+    let mut before = 0;
+    for round in 0..AT_ONCE_MAX * 3 {
+        let at = probes.next().unwrap();
+        assert!(at >= before, "{round}: {at}");
+        if let Some(early) = at.checked_sub(1) {
+            assert!(probes.begin(early, PERIOD).is_empty(), "{round}: {at}");
+        }
+        let begun = probes.begin(at, PERIOD);
+        assert!(!begun.is_empty(), "{round}: {at}");
+        begun.iter().for_each(|target| probes.end(at, target, &[answered(100)]));
+        before = at;
+    }
+    // With as many under way as there may be, time alone begins nothing.
+    let mut running = 0;
+    while let Some(at) = probes.next() {
+        running += probes.begin(at, PERIOD).len();
+    }
+    assert_eq!(running, AT_ONCE_MAX);
+    assert!(probes.begin(u64::MAX / 2, PERIOD).is_empty());
+}

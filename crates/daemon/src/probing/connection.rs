@@ -1,5 +1,8 @@
 //! A probe's connection to a node's document port: the one that clients use. It logs in as the node that it comes from. The server does
 //! not count its operations among those of clients (`Session::meter`).
+//!
+//! An answer is there once its header is: the header has the status. Users can write the probe's document, so its value says nothing
+//! of the node, however long it is. What comes behind a header is thrown away, and a connection with too much of it is given up.
 
 use base::{Datatype, Status, VbId, bucket::DurabilityLevel};
 use dataplane::{
@@ -7,9 +10,7 @@ use dataplane::{
     links::{self, PeerAddress, Reason},
 };
 use protocol::{
-    binary::{
-        Decoded, Durability, Frame, HEADER_BYTES, Opaque, Opcode, Request, RequestInfo, decode_frame_within,
-    },
+    binary::{Durability, HEADER_BYTES, Header, Opaque, Opcode, Request, RequestInfo},
     hello::{Feature, FeatureSet},
 };
 use tokio::{
@@ -19,8 +20,8 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use watch::probe::Try;
 
-/// Answers are short; the longest comes with a cluster map.
-const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Answers are short; the longest comes with a cluster map. More than this is not read.
+const BODY_BYTES_MAX: u32 = 1 << 20;
 /// A document of the probe's is gone so long after its node has stopped writing it, in seconds.
 const EXPIRY_SECS: u32 = 3_600;
 /// What such a document says of itself.
@@ -37,6 +38,8 @@ pub(super) struct Connection {
     stream: Box<dyn Stream>,
     pub(super) address: PeerAddress,
     asked: u32,
+    /// Bytes behind the header that was read last.
+    unread: u32,
 }
 
 impl Connection {
@@ -63,16 +66,22 @@ impl Connection {
         let asked = Request { key: PROBE_AGENT.as_bytes(), value: &features, ..Request::new(Opcode::Hello) };
         asked.encode(&mut hello).map_err(|_| "the greeting is too long")?;
         links::log_in(&mut stream, shared, address.node, &mut hello).await?;
-        let mut connection = Self { stream, address, asked: 0 };
+        let mut connection = Self { stream, address, asked: 0, unread: 0 };
         let select = Request { key: bucket.as_bytes(), ..Request::new(Opcode::SelectBucket) };
         match connection.ask(&select).await? {
-            Status::Success => Ok(connection),
-            status => Err(Reason::from(status.text())),
+            Some(Status::Success) if connection.settle().await => Ok(connection),
+            status => Err(Reason::from(status.map_or("it answers a status that is not known", Status::text))),
         }
     }
 
-    /// Tries an operation on a document of the probe's own.
-    pub(super) async fn attempt(&mut self, what: Try, vbucket: VbId, key: &[u8]) -> Result<Status, Reason> {
+    /// Tries an operation on a document of the probe's own. None: the answer has a status that is not known. [`Self::settle`] is to
+    /// follow.
+    pub(super) async fn attempt(
+        &mut self,
+        what: Try,
+        vbucket: VbId,
+        key: &[u8],
+    ) -> Result<Option<Status>, Reason> {
         let mut extras = [0; 8];
         extras[4..].copy_from_slice(&EXPIRY_SECS.to_be_bytes());
         let set = || Request {
@@ -96,7 +105,7 @@ impl Connection {
         self.ask(&request).await
     }
 
-    async fn ask(&mut self, request: &Request<'_>) -> Result<Status, Reason> {
+    async fn ask(&mut self, request: &Request<'_>) -> Result<Option<Status>, Reason> {
         self.asked = self.asked.wrapping_add(1);
         let opaque = Opaque::from(self.asked);
         let mut bytes = Vec::new();
@@ -104,24 +113,98 @@ impl Connection {
         self.stream.write_all(&bytes).await?;
         self.stream.flush().await?;
         loop {
-            let packet = self.read().await?;
-            let Decoded::Frame(Frame { header, .. }) = decode_frame_within(&packet, ANSWER_BYTES_MAX) else {
-                return Err("it does not speak the protocol".into());
-            };
-            // What the server says unasked is not the answer.
+            let mut head = [0; HEADER_BYTES];
+            self.stream.read_exact(&mut head).await?;
+            let header = Header::decode(&head).ok_or("it does not speak the protocol")?;
+            self.unread = header.body_len;
             if header.magic.is_client_response() && header.opaque == opaque {
-                return header.status().ok_or_else(|| "it answers a status that is not known".into());
+                return Ok(header.status());
+            }
+            // What the server says unasked is not the answer.
+            if !self.settle().await {
+                return Err("it says more than is read".into());
             }
         }
     }
 
-    async fn read(&mut self) -> Result<Vec<u8>, Reason> {
-        let mut packet = vec![0; HEADER_BYTES];
-        self.stream.read_exact(&mut packet).await?;
-        if let Decoded::Incomplete { need } = decode_frame_within(&packet, ANSWER_BYTES_MAX) {
-            packet.resize(need, 0);
-            self.stream.read_exact(packet.get_mut(HEADER_BYTES..).unwrap_or_default()).await?;
+    /// Throws away what the last answer has behind its header. Whether the connection can be used again. The caller limits how long
+    /// that takes, and gives a connection up that has not ended it.
+    pub(super) async fn settle(&mut self) -> bool {
+        let unread = std::mem::take(&mut self.unread);
+        if unread > BODY_BYTES_MAX {
+            return false;
         }
-        Ok(packet)
+        let mut rest = (&mut self.stream).take(u64::from(unread));
+        let read = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
+        read.is_ok_and(|read| read == u64::from(unread))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::NodeId;
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    fn connected() -> (Connection, DuplexStream) {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let address = PeerAddress { node: NodeId(1), host: "n".into(), kv_port: 1, tls: false };
+        (Connection { stream: Box::new(near), address, asked: 0, unread: 0 }, far)
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    /// Reads a request, and answers it: with the header alone, which says that a body of this length follows.
+    async fn answer(far: &mut DuplexStream, status: u16, body_len: u32) {
+        let mut head = [0; HEADER_BYTES];
+        far.read_exact(&mut head).await.unwrap();
+        let asked = Header::decode(&head).unwrap();
+        far.read_exact(&mut vec![0; asked.body_len as usize]).await.unwrap();
+        let magic = protocol::binary::Magic::ClientResponse;
+        let answer =
+            Header { magic, vbucket_or_status: status, key_len: 0, extras_len: 0, body_len, ..asked };
+        far.write_all(&answer.encode()).await.unwrap();
+    }
+
+    #[test]
+    fn an_answer_is_there_with_its_header_however_long_its_value_is() {
+        block_on(async {
+            let (mut near, mut far) = connected();
+            let (status, ()) =
+                tokio::join!(near.attempt(Try::Get, VbId(0), b"k"), answer(&mut far, 0, 20 << 20));
+            assert_eq!(status.unwrap(), Some(Status::Success));
+            assert!(!near.settle().await, "so much is not read");
+        });
+    }
+
+    #[test]
+    fn a_status_that_is_not_known_is_an_answer_and_what_follows_it_is_thrown_away() {
+        block_on(async {
+            let (mut near, mut far) = connected();
+            let body = [0xff; 1_000];
+            let (status, ()) =
+                tokio::join!(near.attempt(Try::Set, VbId(0), b"k"), answer(&mut far, 0x7777, 1_000));
+            assert_eq!(status.unwrap(), None);
+            far.write_all(&body).await.unwrap();
+            assert!(near.settle().await);
+            let (status, ()) = tokio::join!(near.attempt(Try::Get, VbId(0), b"k"), answer(&mut far, 1, 0));
+            assert_eq!(status.unwrap(), Some(Status::KeyNotFound));
+            assert!(near.settle().await);
+        });
+    }
+
+    #[test]
+    fn a_value_that_ends_early_leaves_a_connection_of_no_use() {
+        block_on(async {
+            let (mut near, mut far) = connected();
+            let (status, ()) =
+                tokio::join!(near.attempt(Try::Get, VbId(0), b"k"), answer(&mut far, 0, 1_000));
+            assert_eq!(status.unwrap(), Some(Status::Success));
+            drop(far);
+            assert!(!near.settle().await);
+        });
     }
 }

@@ -7,11 +7,16 @@
 //! A get asks for a document of the probe's own, which need not exist: "not found" is an answer. Where writes are on,
 //! the same document is set, and set durably. It is in the default collection, its key begins with [`KEY_PREFIX`], and it expires. The
 //! key is chosen so that its vBucket is active on the node that is probed.
+//!
+//! Every answer with a status is an answer, so a node that gives one is not silent. Users can guess the key, and can lock its document or
+//! write anything to it. So "locked", "exists" and "not found" are good: they speak of the document, and the node has done its part.
+//! A durable write under way on the document may be a user's, or a former one of the probe's: such a round measures nothing. Every
+//! other status is what a client would see as an error, and counts as refused. So does "no access", for the probe has every right.
 
 mod connection;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -40,9 +45,7 @@ use crate::statistics::{ProbeFacts, of_probe, of_target};
 const KEY_PREFIX: &str = "_settee:probe:";
 /// Keys that are tried for one whose vBucket is on the node. With fewer vBuckets there than this finds, the node is not probed.
 const KEYS_MAX: u32 = 10_000;
-/// Between two looks at what is due.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The same while nothing is probed, and between two looks at what is to be probed.
+/// Between two looks at what is to be probed.
 const WANT_EVERY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_micros(TIMEOUT_MICROS as u64);
 /// Rounds in a row without an answer that are told.
@@ -116,19 +119,43 @@ impl Probing {
 
     /// Nodes that do not answer.
     pub(super) fn silent(&self, metadata: &Metadata) -> Vec<Holds> {
-        let probes = self.probes.lock();
-        let silent = probes.known().filter(|(_, _, silent)| *silent >= SILENT_ROUNDS);
-        let holds = silent.filter_map(|(target, _, rounds)| {
-            let node = metadata.node_by_id(target.node)?;
-            let (bucket, to) = (&target.bucket, format!("{}:{}", node.host, node.ports.mgmt));
+        let holds = silences(&self.probes.lock()).into_iter().filter_map(|(id, silence)| {
+            let node = metadata.node_by_id(id)?;
+            let to = format!("{}:{}", node.host, node.ports.mgmt);
+            let Silence { buckets, of, rounds } = silence;
             let text = format!(
-                "Bucket \"{bucket}\" on node {to} has not answered {rounds} probes in a row within {} s.",
+                "Node {to} has not answered {rounds} probes in a row within {} s, on {buckets} of {of} buckets.",
                 TIMEOUT.as_secs_f64()
             );
-            Some(Holds::new(&alerts::PROBE_SILENT, format!("{to}/{bucket}"), text))
+            Some(Holds::new(&alerts::PROBE_SILENT, to, text))
         });
         holds.collect()
     }
+}
+
+/// What a node has not answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Silence {
+    /// Buckets without an answer, of so many.
+    buckets: usize,
+    of: usize,
+    /// Most rounds in a row.
+    rounds: u32,
+}
+
+/// One for each node with a bucket that does not answer, however many of them it has.
+fn silences(probes: &Probes<Target>) -> BTreeMap<NodeId, Silence> {
+    let mut silences = BTreeMap::<NodeId, Silence>::new();
+    for (target, _, rounds) in probes.known() {
+        let silence = silences.entry(target.node).or_default();
+        silence.of += 1;
+        if rounds >= SILENT_ROUNDS {
+            silence.buckets += 1;
+            silence.rounds = silence.rounds.max(rounds);
+        }
+    }
+    silences.retain(|_, silence| silence.buckets > 0);
+    silences
 }
 
 /// What is probed by these settings.
@@ -181,7 +208,8 @@ async fn probe(control: &Arc<Control>, mut ended: flags::Receiver<bool>) {
     let mut settings = ProbeSettings::default();
     let mut wanted_at = None::<Instant>;
     loop {
-        let rest = if probing.probes.lock().is_empty() { WANT_EVERY } else { LOOK_EVERY };
+        let next = probing.probes.lock().next();
+        let rest = next.map(|next| Duration::from_millis(next.saturating_sub(probing.millis())));
         tokio::select! {
             // An error means that the sender is gone: the node stops as well.
             _ = ended.wait_for(|stop| *stop) => return,
@@ -190,9 +218,8 @@ async fn probe(control: &Arc<Control>, mut ended: flags::Receiver<bool>) {
                 if let Some(connection) = round.connection {
                     idle.insert(round.target, connection);
                 }
-                continue;
             }
-            () = tokio::time::sleep(rest) => {}
+            () = tokio::time::sleep(rest.unwrap_or(WANT_EVERY).min(WANT_EVERY)) => {}
         }
         if wanted_at.is_none_or(|at| at.elapsed() >= WANT_EVERY) && control.caught_up() {
             wanted_at = Some(Instant::now());
@@ -258,14 +285,14 @@ async fn round(
             }
         };
         match asked {
-            Ok(Ok((open, status, micros))) => match ended(what, status) {
-                Some(ended) => {
-                    found.push(Tried { what, ended, micros: micros.min(TIMEOUT_MICROS) });
-                    connection = Some(open);
+            Ok(Ok((mut open, status, micros))) => {
+                let is_of_use = timeout(TIMEOUT, open.settle()).await.unwrap_or(false);
+                connection = is_of_use.then_some(open);
+                match ended(what, status) {
+                    Some(ended) => found.push(Tried { what, ended, micros: micros.min(TIMEOUT_MICROS) }),
+                    None => return (found, connection),
                 }
-                // The vBucket has just moved, or the user has dropped the collection: nothing was measured.
-                None => return (found, Some(open)),
-            },
+            }
             // A connection that had rested may have been closed by a node that was restarted meanwhile.
             Ok(Err(_)) if std::mem::take(&mut may_dial_again) => {}
             Ok(Err(_)) | Err(_) => return (with_unanswered(found, tries), None),
@@ -281,12 +308,14 @@ fn with_unanswered(mut found: Vec<Tried>, tries: &[Try]) -> Vec<Tried> {
     found
 }
 
-/// What a status says of an operation. None: nothing.
-fn ended(what: Try, status: Status) -> Option<Ended> {
+/// What a status says of an operation: see the module. None: nothing. A status that is not known is an error.
+fn ended(what: Try, status: Option<Status>) -> Option<Ended> {
     match status {
-        Status::Success => Some(Ended::Answered),
-        Status::KeyNotFound if what == Try::Get => Some(Ended::Answered),
-        Status::NotMyVbucket | Status::UnknownCollection => None,
+        Some(Status::Success | Status::Locked | Status::KeyExists) => Some(Ended::Answered),
+        Some(Status::KeyNotFound) if what == Try::Get => Some(Ended::Answered),
+        // The vBucket has just moved, or the user has dropped the collection.
+        Some(Status::NotMyVbucket | Status::UnknownCollection) => None,
+        Some(Status::SyncWriteInProgress | Status::SyncWriteReCommitInProgress) => None,
         _ => Some(Ended::Refused),
     }
 }
@@ -307,10 +336,41 @@ mod tests {
 
     #[test]
     fn not_found_is_an_answer_to_a_get_alone() {
-        assert_eq!(ended(Try::Get, Status::KeyNotFound), Some(Ended::Answered));
-        assert_eq!(ended(Try::Set, Status::KeyNotFound), Some(Ended::Refused));
-        assert_eq!(ended(Try::Durable, Status::TemporaryFailure), Some(Ended::Refused));
-        assert_eq!(ended(Try::Get, Status::NotMyVbucket), None);
+        assert_eq!(ended(Try::Get, Some(Status::KeyNotFound)), Some(Ended::Answered));
+        assert_eq!(ended(Try::Set, Some(Status::KeyNotFound)), Some(Ended::Refused));
+        assert_eq!(ended(Try::Durable, Some(Status::TemporaryFailure)), Some(Ended::Refused));
+        assert_eq!(ended(Try::Get, Some(Status::NotMyVbucket)), None);
+    }
+
+    #[test]
+    fn what_users_do_to_the_document_is_not_held_against_the_node() {
+        for what in Try::ALL {
+            for of_users in [Status::Locked, Status::KeyExists] {
+                assert_eq!(ended(what, Some(of_users)), Some(Ended::Answered));
+            }
+            assert_eq!(ended(what, Some(Status::SyncWriteInProgress)), None);
+            // None of these is silence.
+            assert_eq!(ended(what, Some(Status::NoAccess)), Some(Ended::Refused));
+            assert_eq!(ended(what, None), Some(Ended::Refused));
+        }
+    }
+
+    #[test]
+    fn a_node_without_an_answer_is_one_silence_with_all_of_its_buckets() {
+        let on = |bucket: &str, node| Target { bucket: bucket.into(), node: NodeId(node) };
+        let all = [on("a", 1), on("a", 2), on("b", 1), on("b", 2), on("c", 2)];
+        let mut probes = Probes::default();
+        probes.want(0, 1_000, all.clone());
+        let get = Tried { what: Try::Get, ended: Ended::Answered, micros: 5 };
+        for _ in 0..SILENT_ROUNDS {
+            assert_eq!(silences(&probes), BTreeMap::new());
+            for target in &all {
+                let is_silent = target.node == NodeId(2) && target.bucket != "c";
+                probes.end(0, target, &[if is_silent { Tried::unanswered(Try::Get) } else { get }]);
+            }
+        }
+        let expected = Silence { buckets: 2, of: 3, rounds: SILENT_ROUNDS };
+        assert_eq!(silences(&probes), [(NodeId(2), expected)].into());
     }
 
     #[test]
