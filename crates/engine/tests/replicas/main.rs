@@ -232,9 +232,9 @@ fn without_enough_copies_nothing_happens_at_all() {
     let before = status(&active).history.high_seqno;
     assert_eq!(set(&active, b"\0k", b"v", MAJORITY), Err(Status::DurabilityImpossible));
     assert_eq!(status(&active).history.high_seqno, before);
-    let one_of_two = Topology { chains: vec![vec![A, B], vec![A]], copies: 2 };
+    let one_of_two = Topology { chains: vec![vec![A], vec![A, B]], copies: 2 };
     active.bucket.set_topology(VB, 1, one_of_two, active.now()).unwrap();
-    assert_eq!(set(&active, b"\0k", b"v", MAJORITY), Err(Status::DurabilityImpossible), "both chains count");
+    assert_eq!(set(&active, b"\0k", b"v", MAJORITY), Err(Status::DurabilityImpossible), "the chain to be counts");
     active.bucket.set_topology(VB, 1, both(), active.now()).unwrap();
     assert!(set(&active, b"\0k", b"v", MAJORITY).unwrap().wait);
     let only = Topology { chains: vec![vec![A]], copies: 1 };
