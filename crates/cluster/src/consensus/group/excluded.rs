@@ -1,4 +1,4 @@
-//! What counts of a node that was failed over and does not vote any more.
+//! What counts of a node that was failed over, or removed, and does not vote any more.
 //!
 //! Such a node hears what is agreed on, so that it can be recovered, and Raft would believe whatever it says. Here it confirms what it was
 //! sent, and asks how far the group is. Nothing else that it says counts: it does not lead, is not elected, answers no question, ends nobody's term,
@@ -47,13 +47,16 @@ impl Consensus {
         self.excluded.leaderless < LEADERLESS_TICKS
     }
 
-    fn is_failed_over(&self, node: NodeId) -> bool {
-        self.state.metadata.node_by_id(node).is_some_and(crate::NodeInfo::is_failed_over)
+    /// Whether that node was failed over, or removed. The metadata know no longer of a removed node that it was failed over. The group may
+    /// not have let it go yet.
+    fn is_out(&self, node: NodeId) -> bool {
+        let metadata = &self.state.metadata;
+        metadata.has_removed(node) || metadata.node_by_id(node).is_some_and(crate::NodeInfo::is_failed_over)
     }
 
     /// Whether that node's word that the group was formed anew counts for nothing.
     pub(super) fn doubts_notice_of(&self, from: Option<NodeId>) -> Option<NodeId> {
-        from.filter(|from| self.doubts() && self.is_failed_over(*from))
+        from.filter(|from| self.doubts() && self.is_out(*from))
     }
 
     /// Looks at the sender of a message.
@@ -69,7 +72,7 @@ impl Consensus {
         // Without the word of a node that still votes there may be no majority.
         let votes = raft.prs().conf().voters().contains(raft_id(sender));
         let is_followed = node_id(raft.leader_id) == Some(sender);
-        if votes || is_followed || !self.is_failed_over(sender) || !self.doubts() {
+        if votes || is_followed || !self.is_out(sender) || !self.doubts() {
             return Ok(());
         }
         let kind = message.get_msg_type();
