@@ -257,12 +257,15 @@ impl Consensus {
         self.check(&message)?;
         self.silence = 0;
         let kind = message.get_msg_type();
-        let tells = matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat);
-        if tells {
-            self.told = self.told.max(message.commit);
-        }
-        if (tells || kind == MessageType::MsgSnapshot) && message.term >= self.raw.raft.term {
-            self.unled = 0;
+        // Nobody leads in an earlier term any more, and anybody may claim to: `check_sender` lets that through.
+        if message.term >= self.raw.raft.term {
+            match kind {
+                MessageType::MsgAppend | MessageType::MsgHeartbeat => {
+                    (self.told, self.unled) = (self.told.max(message.commit), 0);
+                }
+                MessageType::MsgSnapshot => self.unled = 0,
+                _ => {}
+            }
         }
         if kind == MessageType::MsgSnapshot && !self.pending.is_empty() {
             self.held = Some(message);
