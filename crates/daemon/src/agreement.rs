@@ -102,6 +102,8 @@ pub(crate) type Applied = node::Applied<oneshot::Sender<()>>;
 struct Status {
     /// Its number and one; 0 for nobody.
     leader: AtomicU32,
+    /// The participant's life that the leader is of, or a later one: it is published before the leader.
+    life: AtomicU64,
     /// Raft's term that this node leads in; 0 for none.
     leads_in: AtomicU64,
     /// Whether this node votes, applies and proposes.
@@ -203,6 +205,12 @@ impl Agreement {
     pub(crate) fn leader(&self) -> Option<NodeId> {
         let leader = self.status.leader.load(Ordering::Acquire);
         leader.checked_sub(1).and_then(|id| u16::try_from(id).ok()).map(NodeId)
+    }
+
+    /// The life of the group that this node is a member of. It may not act in that one yet. A caller that has asked for the
+    /// leader before gets the life of that leader, or a later one.
+    pub(crate) fn life(&self) -> u64 {
+        self.status.life.load(Ordering::Acquire)
     }
 
     /// Whether this node leads.
@@ -528,6 +536,7 @@ impl Driver {
             self.peers.know(group.member().node, metadata, &members);
             self.known = Some(Arc::clone(metadata));
         }
+        self.status.life.store(self.part.life(), Ordering::Release);
         let leader = group.leader().map_or(0, |leader| u32::from(leader.get()) + 1);
         if self.status.leader.swap(leader, Ordering::AcqRel) != leader {
             tracing::info!(leader = leader.checked_sub(1), term = group.term(), "who leads");

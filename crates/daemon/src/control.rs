@@ -247,6 +247,11 @@ impl Control {
         self.agreement.leader()
     }
 
+    /// The life of the group that a leader is of that was asked for before, or a later one. This node may not act in it yet.
+    pub(crate) fn life_of_the_leader(&self) -> u64 {
+        self.agreement.life()
+    }
+
     /// Takes note of how the cluster is, as its leader says.
     pub(crate) fn heard_of_cluster(&self, status: ClusterStatus) {
         self.cluster.store(Arc::new((Arc::new(status), lease::clock_millis())));

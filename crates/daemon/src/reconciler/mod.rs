@@ -13,7 +13,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use admin::NodeControl;
 use base::{BucketUuid, Status, VbId};
-use cluster::{EncryptionLevel, Metadata, NodeInfo, NodeReport};
+use cluster::{EncryptionLevel, Metadata, NodeInfo};
 use dataplane::{
     Shared, lease,
     links::{LinkWish, Links, PeerAddress},
@@ -36,7 +36,7 @@ pub(super) struct Parts {
     pub(super) links: Arc<Links>,
     pub(super) shared: Arc<Shared>,
     /// Where the newest report is put.
-    pub(super) reports: watch::Sender<Option<NodeReport>>,
+    pub(super) reports: watch::Sender<reporting::Newest>,
     pub(super) start: Start,
 }
 
@@ -154,9 +154,10 @@ impl Reconciler {
         self.figures.refresh(&self.parts.buckets, &self.parts.links, metadata);
         self.figures.fill_in(&mut report, *self.parts.shared.disk.lock());
         let is_news = self.parts.reports.send_if_modified(|last| {
-            let is_news = last.as_ref() != Some(&report);
+            let newest = Some((self.life, report));
+            let is_news = *last != newest;
             if is_news {
-                *last = Some(report);
+                *last = newest;
             }
             is_news
         });

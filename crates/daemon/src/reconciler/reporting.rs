@@ -31,6 +31,9 @@ pub(in super::super) struct Reply {
     pub(in super::super) status: ClusterStatus,
 }
 
+/// A report, and the life of the group that it is of.
+pub(in super::super) type Newest = Option<(u64, NodeReport)>;
+
 /// The node that is reported to, and what.
 pub(in super::super) struct Parts {
     pub(in super::super) control: Arc<Control>,
@@ -38,7 +41,7 @@ pub(in super::super) struct Parts {
     pub(in super::super) orchestration: Arc<Orchestration>,
     pub(in super::super) shared: Arc<Shared>,
     /// The newest report.
-    pub(in super::super) reports: watch::Receiver<Option<NodeReport>>,
+    pub(in super::super) reports: watch::Receiver<Newest>,
 }
 
 /// Reports until `ended`.
@@ -54,9 +57,9 @@ pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>
                 reporter.note_news();
             },
         }
-        let newest = reports.borrow().clone();
-        let sent =
-            reporter.next(newest.as_ref(), || control.state(), control.leader(), lease::clock_millis());
+        let leader = control.leader();
+        let newest = of_life(&reports.borrow(), control.life_of_the_leader());
+        let sent = reporter.next(newest.as_ref(), || control.state(), leader, lease::clock_millis());
         let Some((to, report)) = sent else { continue };
         let number = report.number;
         match deliver(&control, &orchestration, to, report).await {
@@ -76,8 +79,14 @@ pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>
     }
 }
 
+/// The newest report if it is for a leader of that life of the group. What this node did in an earlier life is not for the leader of a
+/// later one, which may ask for something else by a version of the same number.
+fn of_life(newest: &Newest, life: u64) -> Option<NodeReport> {
+    newest.as_ref().filter(|(of, _)| *of == life).map(|(_, report)| report.clone())
+}
+
 /// Resolves when there is a report that says something new. Where there will be none any more, the last one goes on being sent.
-async fn next_news(reports: &mut watch::Receiver<Option<NodeReport>>) {
+async fn next_news(reports: &mut watch::Receiver<Newest>) {
     if reports.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -513,7 +513,9 @@ impl Process {
         let group = self.part.group();
         let metadata_state = || MetadataState { diverged: group.diverged(), state: Some(group.marks()) };
         let now = outside.lease_now;
-        let sent = self.reporter.next(self.report.as_ref(), metadata_state, group.leader(), now);
+        // A report of an earlier life is not for the leader of a later one.
+        let newest = self.report.as_ref().filter(|_| self.life == self.part.life());
+        let sent = self.reporter.next(newest, metadata_state, group.leader(), now);
         let Some((leader, report)) = sent else { return };
         if leader == self.id {
             return self.take_report(Box::new(report), outside);
