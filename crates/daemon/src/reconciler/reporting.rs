@@ -107,3 +107,26 @@ async fn deliver(
     let answer = answer.map_err(|error| failed(error.to_string()))?;
     serde_json::from_slice(&answer).map_err(|error| failed(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_for_a_leader_of_its_own_life_of_the_group_only() {
+        let report: NodeReport = serde_json::from_value(serde_json::json!({
+            "node": 1, "uuid": "n1", "boot": 1, "applied": 7, "data_quota": 0, "data_used": 0,
+            "disk_total": 0, "disk_free": 0, "buckets": [],
+        }))
+        .unwrap();
+        let newest = Some((1, report.clone()));
+        assert_eq!(of_life(&newest, 1), Some(report));
+        assert_eq!(
+            of_life(&newest, 2),
+            None,
+            "by the leader of the next life, which this node does not act in yet"
+        );
+        assert_eq!(of_life(&newest, 0), None);
+        assert_eq!(of_life(&None, 1), None);
+    }
+}
