@@ -163,7 +163,11 @@ fn cleaned(body: Vec<u8>, redaction: Option<&Redaction>) -> Vec<u8> {
 fn clean(value: &mut Value, redaction: Option<&Redaction>) -> bool {
     match value {
         Value::Array(values) => {
-            values.iter_mut().fold(false, |changed, value| clean(value, redaction) || changed)
+            let mut changed = false;
+            for value in values {
+                changed |= clean(value, redaction);
+            }
+            changed
         }
         Value::Object(members) => {
             let mut changed = false;
