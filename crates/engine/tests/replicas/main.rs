@@ -234,7 +234,11 @@ fn without_enough_copies_nothing_happens_at_all() {
     assert_eq!(status(&active).history.high_seqno, before);
     let one_of_two = Topology { chains: vec![vec![A], vec![A, B]], copies: 2 };
     active.bucket.set_topology(VB, 1, one_of_two, active.now()).unwrap();
-    assert_eq!(set(&active, b"\0k", b"v", MAJORITY), Err(Status::DurabilityImpossible), "the chain to be counts");
+    assert_eq!(
+        set(&active, b"\0k", b"v", MAJORITY),
+        Err(Status::DurabilityImpossible),
+        "the chain to be counts"
+    );
     active.bucket.set_topology(VB, 1, both(), active.now()).unwrap();
     assert!(set(&active, b"\0k", b"v", MAJORITY).unwrap().wait);
     let only = Topology { chains: vec![vec![A]], copies: 1 };
