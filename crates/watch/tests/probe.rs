@@ -151,7 +151,7 @@ fn the_next_round_begins_when_it_is_said_to_and_not_before() {
         begun.iter().for_each(|target| probes.end(at, target, &[answered(100)]));
         before = at;
     }
-    // With as many under way as there may be, time alone begins nothing.
+    // The most rounds that are allowed are under way: the probe begins none until one of them ends.
     let mut running = 0;
     while let Some(at) = probes.next() {
         running += probes.begin(at, PERIOD).len();

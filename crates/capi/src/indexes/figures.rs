@@ -8,7 +8,7 @@ use service::{BucketFigures, Figures, Progress};
 use super::{BucketIndexes, Inner};
 use crate::path::DESIGN;
 
-/// Tells of this node's indexes as long as there are any.
+/// Tells how this node's indexes are. It holds them weakly: once the service has dropped them, it tells of none.
 pub(super) struct OfNode(pub(super) Weak<Inner>);
 
 impl OfNode {
