@@ -111,6 +111,8 @@ class Console(unittest.TestCase):
                 self.assertEqual(self.browser.barriers(), [])
                 figure.get_by_role("button", name="Table of Operations per second").click()
                 expect(figure.get_by_role("cell", name=ABOUT_400).first).to_be_visible()
+                self.press("Year")
+                expect(figure.get_by_role("row").nth(3)).to_have_count(0)
                 self.latency_is_shown()
             finally:
                 loading.terminate()

@@ -114,7 +114,7 @@ impl Control {
         self.alerting().board.lock().look(now, holding)
     }
 
-    fn unix_secs(&self) -> u64 {
+    pub(crate) fn unix_secs(&self) -> u64 {
         u64::from(self.loops().0.now().unix_secs())
     }
 

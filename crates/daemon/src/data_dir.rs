@@ -11,6 +11,7 @@
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
 //! DIR/services/NAME/    what the service of that name keeps; of `views`: the indexes of bucket UUID in UUID/
 //! DIR/objectives        what was counted for objectives of buckets (`super::objectives`)
+//! DIR/history/UUID      the past of a bucket's statistics (`super::history`)
 //! DIR/shards/UUID       how many shards a bucket has (`super::shards`)
 //! ```
 //!
@@ -54,6 +55,8 @@ pub enum DataDirError {
 
 /// The file with what was counted for objectives of buckets.
 pub(super) const OBJECTIVES: &str = "objectives";
+/// The folder of the past of statistics.
+pub(super) const HISTORY: &str = "history";
 /// Folders within one another that are tightened: more than there are, so that a link in a circle ends.
 const FOLDERS_DEEP: usize = 8;
 

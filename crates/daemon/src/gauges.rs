@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     ffi::CString,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,7 +23,8 @@ use stats::{Samples, SystemStats, Zoom};
 use tokio::sync::watch;
 
 use super::{
-    history::{self, History, Moment},
+    data_dir,
+    history::{self, History, Moment, Said},
     latency_past::LatencyPast,
 };
 use crate::statistics;
@@ -54,6 +55,7 @@ struct LastSecond {
 
 pub(crate) struct Gauges {
     data_dir: CString,
+    history_folder: PathBuf,
     seconds: Mutex<LastSecond>,
     history: History,
     latencies: LatencyPast,
@@ -63,14 +65,25 @@ pub(crate) struct Gauges {
 impl Gauges {
     pub(crate) fn new(data_dir: &Path) -> Self {
         // A path that holds a zero byte could not have been opened; an empty one reads as "no figures".
+        let history_folder = data_dir.join(data_dir::HISTORY);
         let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
         let (seconds, history, latencies) = Default::default();
-        Self { data_dir, seconds, history, latencies, started: Instant::now() }
+        Self { data_dir, history_folder, seconds, history, latencies, started: Instant::now() }
     }
 
     /// Where the data lies.
     pub(crate) fn data_dir(&self) -> std::borrow::Cow<'_, str> {
         self.data_dir.to_string_lossy()
+    }
+
+    /// The past of statistics, and the folder of its files.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// See [`Self::history`].
+    pub(crate) fn history_folder(&self) -> PathBuf {
+        self.history_folder.clone()
     }
 
     pub(crate) fn bucket(&self, name: &str) -> Rates {
@@ -157,7 +170,7 @@ impl Gauges {
             let dcp = DcpFacts::gather(shared, entry, self.bucket(name).ops_per_sec);
             let mut readings = statistics::of_node(&node, &system);
             readings.extend(of_bucket(&facts, &dcp));
-            (name.to_owned(), readings)
+            Said { bucket: name.to_owned(), uuid: entry.uuid.0.clone(), readings }
         });
         let moment = self.moment(shared);
         self.history.add(moment, said.collect());

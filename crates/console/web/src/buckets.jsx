@@ -92,7 +92,7 @@ const Edit = ({ bucket, close }) => (
   </Dialog>
 );
 
-const ZOOMS = { minute: 'Minute', hour: 'Hour', day: 'Day', week: 'Week' };
+const ZOOMS = { minute: 'Minute', hour: 'Hour', day: 'Day', week: 'Week', month: 'Month', year: 'Year' };
 
 /** The charts of a bucket: a title, the statistics it shows, how figures read. */
 const CHARTS = [

@@ -2,7 +2,7 @@
 import uPlot from 'uplot';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { theme } from './theme.js';
-import { clock, count, last } from './format.js';
+import { clock, count, last, moment } from './format.js';
 
 const HEIGHT = 150;
 
@@ -51,6 +51,7 @@ function options(series, show, width) {
 }
 
 function Rows({ title, times, series, show }) {
+  const isLong = times.length > 1 && last(times) - times[0] > 20 * 3600 * 1000;
   const rows = times.map((time, index) => ({ time, values: series.map((one) => one.values[index]) })).reverse();
   return (
     <div class="scroll short" tabIndex={0} role="region" aria-label={`${title}, figures`}>
@@ -59,7 +60,7 @@ function Rows({ title, times, series, show }) {
         <thead><tr><th scope="col">Time</th>{series.map((one) => <th key={one.name} scope="col" class="number">{one.name}</th>)}</tr></thead>
         <tbody>
           {rows.map(({ time, values }) => (
-            <tr key={time}><td>{clock(time)}</td>{values.map((value, index) => <td key={index} class="number">{show(value)}</td>)}</tr>
+            <tr key={time}><td>{isLong ? moment(time) : clock(time)}</td>{values.map((value, index) => <td key={index} class="number">{show(value)}</td>)}</tr>
           ))}
         </tbody>
       </table>

@@ -13,7 +13,9 @@ use tokio::sync::watch;
 
 use super::Control;
 use crate::{
-    ServeError, alerting, clocks, objectives,
+    ServeError, alerting, clocks,
+    history::keeper,
+    objectives,
     options::{InitBucket, InitOptions},
     probing, random_uuid,
 };
@@ -61,11 +63,12 @@ impl Control {
         let plain = tokio::net::TcpListener::from_std(plain)?;
         let tls = tokio::net::TcpListener::from_std(tls)?;
         let limits = Limits::default();
-        let (front, keeper) = (api.front(), Arc::clone(&api));
+        let (front, logged) = (api.front(), Arc::clone(&api));
         runtime.spawn(http::serve(plain, None, Arc::clone(&api), limits, ended()));
         runtime.spawn(http::serve(tls, Some(self.tls_now()), api, limits, ended()));
-        runtime.spawn(keeper.keep_log(ended()));
+        runtime.spawn(logged.keep_log(ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.shared), ended()));
+        runtime.spawn(keeper::run(Arc::clone(self), ended()));
         runtime.spawn(objectives::run(Arc::clone(self), ended()));
         let (prober, over) = (Arc::clone(self), ended());
         runtime.spawn_blocking(move || probing::run(&prober, over));

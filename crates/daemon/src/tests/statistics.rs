@@ -9,9 +9,10 @@ use std::{
 };
 
 use serde_json::Value;
+use stats::Zoom;
 
 use super::support;
-use crate::{DiskFreeMin, InitBucket, Node, ServeOptions, statistics::absent::ABSENT};
+use crate::{DiskFreeMin, InitBucket, Node, ServeOptions, history::file, statistics::absent::ABSENT};
 
 /// The names that Couchbase's exporter for Prometheus reads.
 const EXPORTER: &str = include_str!("../statistics/exporter.txt");
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Served {
     node: Node,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Served {
@@ -33,7 +34,7 @@ impl Served {
         let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
         let mut options = support::options(dir.path(), bucket);
         change(&mut options);
-        Self { node: Node::start(options).unwrap(), _dir: dir }
+        Self { node: Node::start(options).unwrap(), dir }
     }
 
     fn get(&self, path: &str) -> (u16, String) {
@@ -131,6 +132,39 @@ fn rest_has_the_established_names_and_a_past() {
     assert_eq!(served.get(&format!("{STATS}?zoom=century")).0, 400);
     let by_node = served.json(&format!("{STATS}/hit_ratio"));
     assert!(by_node["nodeStats"][&host].as_array().is_some_and(|figures| figures.len() > 1), "{by_node}");
+    served.node.stop().unwrap();
+}
+
+/// The node writes at its stop what it has sampled since the last minute, and has it again when it starts.
+#[test]
+fn the_past_of_statistics_outlives_the_process() {
+    let served = Served::start();
+    served.until("the bucket has a past", |served| samples(&served.json(STATS), "curr_items").len() > 1);
+    let Served { node, dir } = served;
+    node.stop().unwrap();
+    let mut files = std::fs::read_dir(dir.path().join("history")).unwrap();
+    let path = files.next().unwrap().unwrap().path();
+    let names = file::names_of(&path);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (written, kept) = file::HistoryFile::open(&path, &names).unwrap();
+    let (_, hour) = kept.steps.iter().find(|(zoom, _)| *zoom == Zoom::Hour).unwrap();
+    let newest = hour.last().unwrap().at;
+    let old = newest / 3_600 * 3_600 - 86_400;
+    let figures = names.iter().map(|name| if *name == "curr_items" { 4_711.0 } else { 0.0 }).collect();
+    written.write(Zoom::Week, &file::Step { at: old, samples: 600, figures }).unwrap();
+    let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
+    let node = Node::start(support::options(dir.path(), bucket)).unwrap();
+    let served = Served { node, dir };
+    let seen = |served: &Served, zoom: &str, at: u64| {
+        let answer = served.json(&format!("{STATS}?zoom={zoom}"));
+        let place = samples(&answer, "timestamp").iter().position(|time| *time == at * 1_000);
+        place.map(|place| samples(&answer, "curr_items")[place].clone())
+    };
+    served.until("the week is read", |served| seen(served, "week", old) == Some(4_711.into()));
+    assert_eq!(seen(&served, "hour", newest), Some(0.into()));
+    let range = format!("/pools/default/stats/range/kv_curr_items?start={}&end={old}&step=600", old - 600);
+    let range = served.json(&range);
+    assert_eq!(range["data"][0]["values"], serde_json::json!([[old, "4711"]]), "{range}");
     served.node.stop().unwrap();
 }
 
