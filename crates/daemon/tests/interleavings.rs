@@ -57,7 +57,7 @@ mod sync {
     }
 }
 
-#[path = "../../dataplane/src/flagged.rs"]
+#[path = "../../dataplane/src/state/flagged.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use a part of it")]
 mod flagged;
 #[path = "../src/wake_flag.rs"]

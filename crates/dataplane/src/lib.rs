@@ -1,62 +1,54 @@
 //! The data plane: sockets, threads of connections, authentication, TLS, and the way of a request from bytes to
 //! [`engine`] and back.
 //!
-//! A request: [`worker`] reads, [`connection`] cuts requests out of the bytes and parks what must wait,
-//! [`handlers`] execute them against the engine, [`output`] collects the answers, the worker writes once. Slow
-//! things live elsewhere: TLS handshakes in [`handshake`], password hashing in [`helper`], accepting in
-//! [`acceptor`].
+//! A request: a loop reads, its connection cuts requests out of the bytes and parks what must wait, handlers execute them
+//! against the engine, the output collects the answers, and the loop writes once. Slow work has threads of its own: TLS
+//! handshakes, password hashing, accepting.
+//!
+//! The crate's rooms, from the top down. An import runs downward or stays in its room, which a test in `crates/tidy` holds.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `links` | connections to the nodes that this one follows: which are wished for, how they are made |
+//! | `loops` | the threads: loops, acceptor, TLS handshaker |
+//! | `connection` | a connection as a state machine over bytes, in either direction |
+//! | `handlers` | what each command does, the text protocol's among them |
+//! | `statistics` | the statistics of the data path, and how far followers are |
+//! | `forward` | requests of plain memcached clients for other nodes |
+//! | `request` | a request, its session, its surroundings, where it stops, its answer |
+//! | `state` | what threads share: snapshots, mailboxes, connections to other nodes, the account of memory |
+//! | `figures` | counters and clocks |
+//! | `net` | sockets, TLS, output, addresses |
 //!
 //! Deliberately absent: REST, the node's part in its cluster, services, and what starts all of them. The daemon
 //! publishes what the data plane has to know ([`Shared`]).
 
-mod acceptor;
-pub mod account;
-mod admission;
-mod call;
-mod client_certificate;
 mod connection;
-mod context;
-mod dcp;
-pub mod dcp_stats;
-mod fetch;
-mod flagged;
-pub mod followers;
+mod figures;
 mod forward;
 mod handlers;
-mod handshake;
-mod helper;
-pub mod lease;
-pub mod limits;
 pub mod links;
-pub mod machine;
-mod mailbox;
-pub mod meter;
-pub mod node_keys;
-pub mod node_tls;
-mod opcodes;
-mod output;
-pub mod phases;
-mod places;
-mod reply;
-mod sasl;
-mod session;
-pub mod shared;
-pub mod slow;
+mod loops;
+mod net;
+mod request;
+mod state;
 pub mod statistics;
 mod sync;
 #[cfg(test)]
 mod tests;
-mod text;
-pub mod tls;
-mod transport;
-pub mod value;
-mod worker;
-mod workers;
 
-pub use mailbox::Wakes;
-pub use meter::BucketMeter;
-pub use session::PROBE_AGENT;
-pub use shared::{
-    AuditEvent, BucketEntry, BucketMaps, ConfigDocument, ConfigVersion, LoginEvent, Shared, Snapshot,
+pub use figures::{machine, meter, phases, slow};
+pub use net::{limits, node_keys, node_tls, tls};
+pub use request::value;
+pub use state::{account, lease, shared};
+pub use statistics::{dcp as dcp_stats, followers};
+
+pub use figures::meter::BucketMeter;
+pub use loops::workers::{ListenerKind, WorkerOptions, Workers};
+pub use request::session::PROBE_AGENT;
+pub use state::{
+    mailbox::Wakes,
+    shared::{
+        AuditEvent, BucketEntry, BucketMaps, ConfigDocument, ConfigVersion, LoginEvent, Shared, Snapshot,
+    },
 };
-pub use workers::{ListenerKind, WorkerOptions, Workers};

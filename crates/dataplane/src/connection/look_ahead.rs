@@ -12,7 +12,10 @@ use protocol::{
 };
 
 use super::{BATCH, Connection};
-use crate::{call::Stage, context::Context, opcodes, text};
+use crate::{
+    handlers::text,
+    request::{call::Stage, context::Context, opcodes},
+};
 
 impl Connection {
     /// Whether everything waits for a document to come from disk.

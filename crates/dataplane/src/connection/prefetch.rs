@@ -8,7 +8,7 @@ use protocol::{
 };
 
 use super::{BATCH, Connection};
-use crate::context::Context;
+use crate::request::context::Context;
 
 /// Where a document is: its vBucket, and the hash of its encoded key.
 #[derive(Clone, Copy, Debug)]

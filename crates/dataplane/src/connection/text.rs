@@ -4,10 +4,12 @@ use protocol::text::Command;
 
 use super::{After, CHECKED_REQUESTS, Connection, Flow, Protocol, TURN_REQUESTS};
 use crate::{
-    call::{Resumed, Stop},
-    context::Context,
-    output::Output,
-    text::{Step, TextCall},
+    handlers::text::{Step, TextCall},
+    net::output::Output,
+    request::{
+        call::{Resumed, Stop},
+        context::Context,
+    },
 };
 
 impl Connection {

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use crate::{
-    call::{Resumed, Stage},
-    context::Context,
-    helper::Completion,
+    request::{
+        call::{Resumed, Stage},
+        context::Context,
+    },
+    state::helper::Completion,
 };
 
 /// Requests of one connection that may be parked, with unordered execution.

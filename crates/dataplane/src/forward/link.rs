@@ -30,11 +30,13 @@ use super::{
     together::{Answer, Gathering},
 };
 use crate::{
-    account::{Accounted, NodeAccount, NodePool},
-    helper::Completion,
     links::PeerAddress,
-    mailbox::Wakes,
-    node_tls::NodeTls,
+    net::node_tls::NodeTls,
+    state::{
+        account::{Accounted, NodeAccount, NodePool},
+        helper::Completion,
+        mailbox::Wakes,
+    },
 };
 
 /// Requests that may wait for a link.

@@ -25,13 +25,14 @@ use parking_lot::Mutex;
 use protocol::binary::{Decoded, Frame, Opcode, Request as Packet, Response, decode_frame, write_response};
 
 use crate::{
-    call::{Call, Request, Resumed, Stage, Stop},
-    context::Context,
-    helper::Completion,
     links::PeerAddress,
-    mailbox::Wakes,
-    node_tls::NodeTls,
-    session::Session,
+    net::node_tls::NodeTls,
+    request::{
+        call::{Call, Request, Resumed, Stage, Stop},
+        context::Context,
+        session::Session,
+    },
+    state::{helper::Completion, mailbox::Wakes},
 };
 use link::{Job, Link, Peer};
 use together::Retrieval;

@@ -21,7 +21,10 @@ use super::{
     link::{Job, Peer},
     owner,
 };
-use crate::{context::Context, helper::Completion, session::Session};
+use crate::{
+    request::{context::Context, session::Session},
+    state::helper::Completion,
+};
 
 /// Retrievals looked at behind the first. With the longest keys their packets still fit what a link sends at once.
 const BEHIND_MAX: usize = 100;

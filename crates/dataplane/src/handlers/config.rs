@@ -7,12 +7,14 @@ use protocol::{
 };
 
 use crate::{
-    call::{Call, Stop},
-    context::Context,
-    output::Output,
-    reply,
-    session::Session,
-    shared::{ConfigDocument, ConfigVersion},
+    net::output::Output,
+    request::{
+        call::{Call, Stop},
+        context::Context,
+        reply,
+        session::Session,
+    },
+    state::shared::{ConfigDocument, ConfigVersion},
 };
 
 /// `GET_CLUSTER_CONFIG`: the map of the bucket, or of the cluster while none is selected. Empty for clients that

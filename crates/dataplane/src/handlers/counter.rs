@@ -6,7 +6,7 @@ use engine::{Counter, Expiry};
 use protocol::binary::{Opcode, extras::CounterExtras};
 
 use super::store::{Acknowledgement, acknowledge, durability_of};
-use crate::call::{Call, Stop};
+use crate::request::call::{Call, Stop};
 
 /// INCREMENT, DECREMENT and their quiet forms.
 pub(crate) fn counter(call: &mut Call<'_, '_>) -> Result<(), Stop> {

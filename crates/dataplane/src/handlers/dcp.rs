@@ -20,7 +20,7 @@ use replication::{
     producer::{Producer, Refused, StreamAsk, controls::Negotiated},
 };
 
-use crate::{
+use crate::request::{
     call::{Call, Stop},
     dcp::{DcpLink, may_stream},
 };

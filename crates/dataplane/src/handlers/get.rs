@@ -9,9 +9,11 @@ use protocol::{
 };
 
 use crate::{
-    call::{Call, Stop},
-    output::{BY_REFERENCE_BYTES, Output},
-    reply, value,
+    net::output::{BY_REFERENCE_BYTES, Output},
+    request::{
+        call::{Call, Stop},
+        reply, value,
+    },
 };
 
 /// GET, GETQ, GETK, GETKQ.

@@ -15,12 +15,16 @@ use protocol::{
 
 use super::subdoc::{self, Answers, Head, Terms};
 use crate::{
-    call::{Call, Resumed, Stage, Stop},
-    fetch,
-    helper::Completion,
-    lease,
-    output::BY_REFERENCE_BYTES,
-    shared::{BucketEntry, Shared},
+    net::output::BY_REFERENCE_BYTES,
+    request::{
+        call::{Call, Resumed, Stage, Stop},
+        fetch,
+    },
+    state::{
+        helper::Completion,
+        lease,
+        shared::{BucketEntry, Shared},
+    },
 };
 
 /// What was found.

@@ -6,7 +6,7 @@ use engine::{Bucket, Mutated, WithMeta, subdoc::xattr::Blob};
 use protocol::binary::{Opcode, extras::MetaExtras, with_meta};
 
 use super::store::{Acknowledgement, acknowledge};
-use crate::{
+use crate::request::{
     call::{Call, Stop},
     value,
 };

@@ -4,9 +4,9 @@
 use base::Status;
 use protocol::binary::Opcode;
 
-use crate::{
+use crate::request::{
     call::{Call, Stage, Stop},
-    opcodes, sasl,
+    opcodes,
 };
 
 pub(crate) mod collections;
@@ -22,10 +22,12 @@ pub(crate) mod node;
 pub(crate) mod observe;
 pub(crate) mod random;
 pub(crate) mod range_scan;
+pub(crate) mod sasl;
 pub(crate) mod seqnos;
 pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod subdoc;
+pub(crate) mod text;
 pub(crate) mod touch;
 
 /// Executes a request.

@@ -4,13 +4,17 @@ use base::{Cas, Datatype, Status};
 use cluster::auth::Privilege;
 
 use crate::{
-    call::{Call, Stage, Stop},
-    context::Context,
-    helper::{Chore, Completion},
-    reply::version_text,
-    session::Session,
-    shared::AuditEvent,
-    workers::ListenerKind,
+    loops::workers::ListenerKind,
+    request::{
+        call::{Call, Stage, Stop},
+        context::Context,
+        reply::version_text,
+        session::Session,
+    },
+    state::{
+        helper::{Chore, Completion},
+        shared::AuditEvent,
+    },
 };
 
 /// VERSION.

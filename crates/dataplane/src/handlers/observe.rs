@@ -12,7 +12,7 @@ use protocol::{
     hello::Feature,
 };
 
-use crate::{
+use crate::request::{
     call::{Call, Resumed, Stage, Stop},
     fetch,
 };

@@ -24,9 +24,11 @@ use protocol::{
 };
 
 use crate::{
-    call::{Call, Resumed, Stage, Stop},
-    shared::BucketEntry,
-    value,
+    request::{
+        call::{Call, Resumed, Stage, Stop},
+        value,
+    },
+    state::shared::BucketEntry,
 };
 
 /// Bytes of keys and values per packet, unless one document is larger.

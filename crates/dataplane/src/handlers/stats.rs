@@ -9,18 +9,21 @@ use engine::VbInfo;
 use protocol::binary::write_response;
 
 use crate::{
-    account::node_memory,
-    call::{Call, Stop},
-    dcp_stats,
+    figures::{
+        meter::{Chore, LatencyStep, OpKind},
+        phases::Phase,
+    },
     handlers::range_scan,
-    meter::{Chore, LatencyStep, OpKind},
-    phases::Phase,
-    shared::{BucketEntry, Shared},
+    loops::workers::ListenerKind,
+    request::call::{Call, Stop},
+    state::{
+        account::node_memory,
+        shared::{BucketEntry, Shared},
+    },
     statistics::{
         self, BucketFacts, CONNECTIONS, MEMORY, NODE_POOLS, NodeFacts, OF_BUCKET, PACING, POOLS, PROCESS,
-        PROCESS_DISK, PROCESS_LEASE, Pairs, WARM_UP,
+        PROCESS_DISK, PROCESS_LEASE, Pairs, WARM_UP, dcp,
     },
-    workers::ListenerKind,
 };
 
 /// STAT and its groups.
@@ -38,11 +41,11 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
             call.session.require_everywhere(Privilege::Stats)?;
             // Of what the JSON can say, leaving the streams out is what saves work.
             let settings = String::from_utf8_lossy(call.request.frame.value);
-            dcp_stats::connections(shared, call.session.bucket()?, settings.contains("\"skip\""))
+            dcp::connections(shared, call.session.bucket()?, settings.contains("\"skip\""))
         }
         "dcpagg" => {
             call.session.require_everywhere(Privilege::Stats)?;
-            dcp_stats::aggregated(shared, call.session.bucket()?, argument)
+            dcp::aggregated(shared, call.session.bucket()?, argument)
         }
         "range-scans" => range_scans(call.session.bucket()?, argument, shared.now())?,
         _ => group_of(shared, call.session.bucket()?, group, argument)?,

@@ -15,7 +15,7 @@ use protocol::{
     hello::Feature,
 };
 
-use crate::{
+use crate::request::{
     call::{Call, Resumed, Stage, Stop},
     context::Context,
     value,

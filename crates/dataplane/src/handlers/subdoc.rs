@@ -26,7 +26,7 @@ use super::{
     large_documents,
     store::{Acknowledgement, acknowledge, durability_of},
 };
-use crate::{
+use crate::request::{
     call::{Call, Stop},
     reply,
 };

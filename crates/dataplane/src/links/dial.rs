@@ -25,8 +25,8 @@ use tokio_rustls::TlsConnector;
 
 use super::{Link, LinkWish};
 use crate::{
-    shared::Shared,
-    transport::{TlsStream, Transport},
+    net::transport::{TlsStream, Transport},
+    state::shared::Shared,
 };
 
 /// A node that does not answer TCP by then cannot be reached. The kernel asks after a second once more, then more and more rarely: one

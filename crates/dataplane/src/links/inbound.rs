@@ -12,7 +12,7 @@ use protocol::binary::{Decoded, decode_frame_within};
 use replication::consumer::{Broken, Consumer, Taken};
 
 use super::{LinkOrder, LinkWish, WISHES};
-use crate::{connection::After, context::Context, output::Output};
+use crate::{connection::After, net::output::Output, request::context::Context};
 
 /// How long a message waits before the replica is asked again whether there is room.
 const ROOM_MILLIS: u64 = 10;

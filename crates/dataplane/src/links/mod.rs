@@ -39,10 +39,12 @@ pub use dial::{Reason, log_in};
 pub(crate) use inbound::Inbound;
 
 use crate::{
-    mailbox::{Mailbox, NewConnection, Purpose},
-    shared::Shared,
-    transport::Transport,
-    workers::Workers,
+    loops::workers::Workers,
+    net::transport::Transport,
+    state::{
+        mailbox::{Mailbox, NewConnection, Purpose},
+        shared::Shared,
+    },
 };
 
 /// Wakes a connection to look at what is wished for. No vBucket has this ticket.

@@ -4,7 +4,7 @@
 use stats::{Metric, Unit};
 
 use super::{DcpFacts, Row, counter, gauge};
-use crate::dcp_stats::Kind;
+use crate::statistics::dcp::Kind;
 
 type F = DcpFacts;
 

@@ -5,8 +5,10 @@ use stats::{Kind, Metric, Unit, Value};
 use super::{Row, row};
 use crate::{
     BucketMeter,
-    meter::{LatencyStep, OpKind, PhaseReport},
-    phases::Phase,
+    figures::{
+        meter::{LatencyStep, OpKind, PhaseReport},
+        phases::Phase,
+    },
 };
 
 const PHASE_HELP: &str = "Time that requests spent in a phase inside the server.";

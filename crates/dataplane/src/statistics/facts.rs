@@ -10,11 +10,16 @@ use stats::NodeMemory;
 
 use crate::{
     BucketMeter,
-    account::node_memory,
-    dcp_stats, lease,
-    meter::{OpKind, PhaseReport},
-    phases::Phase,
-    shared::{BucketEntry, BucketFigures, Shared},
+    figures::{
+        meter::{OpKind, PhaseReport},
+        phases::Phase,
+    },
+    state::{
+        account::node_memory,
+        lease,
+        shared::{BucketEntry, BucketFigures, Shared},
+    },
+    statistics::dcp,
 };
 
 /// The process.
@@ -136,7 +141,7 @@ impl BucketFacts {
 /// A bucket's DCP connections, and what only the control plane knows of the bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DcpFacts {
-    pub(crate) dcp: dcp_stats::Totals,
+    pub(crate) dcp: dcp::Totals,
     /// Replicas that shall follow another node's copy now, and do not.
     pub(crate) cut_off: u64,
     /// Client connections to the node.
@@ -151,7 +156,7 @@ impl DcpFacts {
     pub fn gather(shared: &Shared, bucket: &BucketEntry, ops_per_sec: f64) -> Self {
         let cut_off = shared.links().map(|links| links.cut_off(&bucket.uuid));
         Self {
-            dcp: dcp_stats::totals(shared, bucket),
+            dcp: dcp::totals(shared, bucket),
             cut_off: cut_off.map_or(0, |by_node| by_node.values().copied().map(u64::from).sum()),
             connections: shared.totals.connections.load(Ordering::Relaxed),
             ops_per_sec,

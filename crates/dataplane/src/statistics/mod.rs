@@ -7,10 +7,12 @@
 //! the process's ([`NodeFacts`]), or those of DCP connections ([`DcpFacts`]).
 
 mod connections;
+pub mod dcp;
 mod disk;
 mod documents;
 mod durations;
 mod facts;
+pub mod followers;
 mod memory;
 mod operations;
 mod process;

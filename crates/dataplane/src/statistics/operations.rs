@@ -3,7 +3,7 @@
 use stats::{Metric, Unit};
 
 use super::{BucketFacts, Row, counter};
-use crate::meter::OpKind as K;
+use crate::figures::meter::OpKind as K;
 
 type F = BucketFacts;
 

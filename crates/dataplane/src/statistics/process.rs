@@ -3,7 +3,7 @@
 use stats::{Across, Metric, NodeMemory, Unit};
 
 use super::{NodeFacts, Row, counter, gauge, text};
-use crate::reply::version_text;
+use crate::request::reply::version_text;
 
 type F = NodeFacts;
 

@@ -19,7 +19,7 @@ use super::{
     sockets::eventually,
     waiting::{durable_set, wire},
 };
-use crate::{ListenerKind, dcp_stats};
+use crate::{ListenerKind, statistics::dcp};
 
 const VB: VbId = VbId(5);
 
@@ -111,7 +111,7 @@ fn what_a_connection_has_sent_is_counted_beyond_its_end() {
     let (workers, address) = node.serve(ListenerKind::Kv, &options());
     let totals = || {
         let snapshot = node.shared.snapshot();
-        dcp_stats::totals(&node.shared, &snapshot.buckets["travel"])
+        dcp::totals(&node.shared, &snapshot.buckets["travel"])
     };
     let mut writer = logged_in(address, "Administrator", "password");
     let mut former = totals();
@@ -138,7 +138,7 @@ fn what_a_connection_has_sent_is_counted_beyond_its_end() {
     eventually("the connections have ended", || totals().all.producers == 0);
     let after = totals();
     assert!(after.all.items_sent >= former.all.items_sent && after.all.bytes_sent >= former.all.bytes_sent);
-    assert!(after.of(dcp_stats::Kind::Search).items_sent >= 2 && after.all.items_remaining == 0);
+    assert!(after.of(dcp::Kind::Search).items_sent >= 2 && after.all.items_remaining == 0);
     workers.stop(Duration::from_secs(1));
 }
 

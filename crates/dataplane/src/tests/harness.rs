@@ -24,11 +24,9 @@ use crate::{
     AuditEvent, BucketEntry, BucketMaps, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared,
     Snapshot, Wakes, WorkerOptions, Workers,
     connection::{After, Connection},
-    context::Context,
-    helper::Helper,
-    output::Output,
-    session::Session,
-    value,
+    net::output::Output,
+    request::{context::Context, session::Session, value},
+    state::helper::Helper,
 };
 
 pub(super) const NODE: &str = "00000000000000000000000000000001";

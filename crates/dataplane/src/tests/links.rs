@@ -33,7 +33,7 @@ use super::{
 use crate::{
     ListenerKind, Workers,
     links::{LinkWish, Links, PeerAddress},
-    node_tls::new_authority,
+    net::node_tls::new_authority,
 };
 
 const BUCKET: &str = "disk";

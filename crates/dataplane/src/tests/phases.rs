@@ -14,7 +14,7 @@ use super::{
     sockets::eventually,
     waiting::wire,
 };
-use crate::{ListenerKind, slow::SLOW};
+use crate::{ListenerKind, figures::slow::SLOW};
 
 const WAIT: Duration = Duration::from_millis(20);
 

@@ -13,7 +13,7 @@ use protocol::{
 };
 
 use super::harness::{Node, Wire};
-use crate::{ListenerKind, lease};
+use crate::{ListenerKind, state::lease};
 
 const KEY: &[u8] = b"k1";
 const BUCKET: &str = "default";

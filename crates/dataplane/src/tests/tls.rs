@@ -22,14 +22,16 @@ use super::{
 use crate::{
     ListenerKind, WorkerOptions,
     connection::Connection,
-    context::Context,
-    output::Output,
-    tls::{Certificate, PortTls},
-    transport::{TlsStream, Transport},
-    worker::{
+    loops::worker::{
         READ_BYTES,
         live::{Buffers, Live, Verdict},
     },
+    net::{
+        output::Output,
+        tls::{Certificate, PortTls},
+        transport::{TlsStream, Transport},
+    },
+    request::context::Context,
 };
 
 pub(super) fn certificate() -> Certificate {

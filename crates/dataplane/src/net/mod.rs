@@ -1,0 +1,10 @@
+//! What a connection is to the operating system and to its other end: sockets, TLS, output, places, addresses.
+
+pub(crate) mod client_certificate;
+pub mod limits;
+pub mod node_keys;
+pub mod node_tls;
+pub(crate) mod output;
+pub(crate) mod places;
+pub mod tls;
+pub(crate) mod transport;

@@ -1,0 +1,237 @@
+//! What a connection's state machine may use while it executes: the clock reading and snapshot of this turn, the
+//! worker's scratch memory and counters, and the ways to have a request continued later.
+
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use base::{Now, Status};
+use engine::Waiter;
+
+use crate::{
+    connection::Located,
+    figures::{
+        meter::{BucketMeter, OpKind},
+        phases::{Phase, Stopwatch},
+        slow::{SLOW, SlowBatch},
+    },
+    loops::worker::slab::ConnectionId,
+    request::call::Stop,
+    state::{
+        helper::Helper,
+        lease,
+        shared::{Shared, Snapshot},
+    },
+};
+
+/// When a connection has to look after its parked requests: (monotonic milliseconds, connection).
+pub(crate) type Deadline = (u64, ConnectionId);
+
+/// Scratch capacity that survives a request.
+const SCRATCH_BYTES_KEPT: usize = 1 << 20;
+
+/// A connection's time before others get theirs. Only looked at after commands that may take long: a few bytes can ask
+/// for megabytes to be searched or rewritten.
+const TURN_TIME: Duration = Duration::from_millis(2);
+
+/// The clocks and the lease are looked at again in the middle of a turn that has taken so long.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A turn's surroundings. One per worker.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) worker: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) helper: Helper,
+    pub(crate) now: Now,
+    /// Active copies must not serve now: see [`cluster::Lease`].
+    pub(crate) lease_has_run_out: bool,
+    /// As of when the two are.
+    looked_at: Instant,
+    /// When the input being executed was read.
+    pub(crate) read_at: Instant,
+    pub(crate) stopwatch: Stopwatch,
+    /// The connection whose turn it is.
+    pub(crate) connection: ConnectionId,
+    pub(crate) deadlines: BinaryHeap<Reverse<Deadline>>,
+    pub(crate) dice: Dice,
+    /// Values inflated or rewritten on their way through.
+    pub(crate) scratch: Vec<u8>,
+    /// The encoded key of the request, for connections whose keys come without a collection prefix.
+    pub(crate) keys: Vec<u8>,
+    /// Where the documents of the batch being executed are; `None` where a request has none.
+    pub(crate) planned: Vec<Option<Located>>,
+    /// The same for the first request of the input to be consumed next.
+    pub(crate) previewed: Option<Located>,
+    /// A command was executed that may take long: the time of the turn is to be checked.
+    pub(crate) check_turn_time: bool,
+    /// Operations executed since latencies were last recorded.
+    pub(crate) ran: Vec<(OpKind, u64)>,
+    /// What the request that goes on now has waited for, and how long.
+    pub(crate) waited: Option<(Phase, Duration)>,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+}
+
+impl Context {
+    pub(crate) fn new(worker: usize, shared: Arc<Shared>, helper: Helper) -> Self {
+        let (snapshot, now) = (shared.snapshot(), shared.now());
+        let begun = Instant::now();
+        let dice = Dice::new(now.wall_nanos ^ ((worker as u64) << 32));
+        Self {
+            worker,
+            shared,
+            snapshot,
+            helper,
+            now,
+            lease_has_run_out: false,
+            looked_at: begun,
+            read_at: begun,
+            stopwatch: Stopwatch::new(begun),
+            connection: 0,
+            deadlines: BinaryHeap::new(),
+            dice,
+            scratch: Vec::new(),
+            keys: Vec::new(),
+            planned: Vec::new(),
+            previewed: None,
+            check_turn_time: false,
+            ran: Vec::new(),
+            waited: None,
+            bytes_read: 0,
+            bytes_written: 0,
+        }
+    }
+
+    /// Reads the clocks at the beginning of a turn.
+    pub(crate) fn begin_turn(&mut self, at: Instant) {
+        self.looked_at = at;
+        self.now = self.shared.now();
+        self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
+    }
+
+    /// The same for what is left of a turn that has got long, because its connections had much to do or the process was
+    /// stopped in the middle of it: others may serve by now what was this node's when it began.
+    pub(crate) fn go_on_with_turn(&mut self, at: Instant) {
+        if at.saturating_duration_since(self.looked_at) >= LOOK_AGAIN {
+            self.begin_turn(at);
+        }
+    }
+
+    /// Refuses what needs an active copy while none may serve.
+    ///
+    /// # Errors
+    /// `TemporaryFailure`: the client tries again, here or where a newer map sends it.
+    #[inline]
+    pub(crate) fn require_lease(&self) -> Result<(), Stop> {
+        if self.lease_has_run_out { Err(lease_has_run_out()) } else { Ok(()) }
+    }
+
+    /// Names a parked request of the current connection.
+    pub(crate) fn waiter(&self, ticket: u64) -> Waiter {
+        Waiter { worker: u32::try_from(self.worker).unwrap_or(u32::MAX), connection: self.connection, ticket }
+    }
+
+    /// Has the current connection look after its parked requests at `millis`.
+    pub(crate) fn wake_at(&mut self, millis: u64) {
+        self.deadlines.push(Reverse((millis, self.connection)));
+    }
+
+    /// Takes the scratch buffer back after use, unless one large value has made it large.
+    pub(crate) fn keep_scratch(&mut self, mut scratch: Vec<u8>) {
+        if scratch.capacity() > SCRATCH_BYTES_KEPT {
+            scratch = Vec::new();
+        }
+        self.scratch = scratch;
+    }
+
+    /// Counts an operation; consecutive ones of a kind together.
+    #[inline]
+    pub(crate) fn ran(&mut self, kind: OpKind) {
+        match self.ran.last_mut() {
+            Some((last, count)) if *last == kind => *count += 1,
+            _ => self.ran.push((kind, 1)),
+        }
+    }
+
+    /// Records the operations executed since the last time, and `parked` more that have to wait, which took the time
+    /// since the clock was last read. `queued` is how long they waited for their turn, unless that was counted before.
+    /// Returns those that were slow.
+    pub(crate) fn record_batch(
+        &mut self,
+        meter: Option<&BucketMeter>,
+        parked: u64,
+        queued: Option<Duration>,
+    ) -> Option<SlowBatch> {
+        let waited = self.waited.take();
+        let answered: u64 = self.ran.iter().map(|(_, count)| count).sum();
+        let requests = answered + parked;
+        if requests == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let mut slow = None;
+        let executed = self.stopwatch.lap(now);
+        self.stopwatch.answered(answered);
+        if let Some(meter) = meter {
+            let micros = self.micros_until(now);
+            for (kind, count) in &self.ran {
+                meter.record(self.worker, *kind, *count, micros);
+            }
+            if let Some(queued) = queued {
+                meter.record_phase(self.worker, Phase::Queue, requests, queued);
+            }
+            let share = executed / u32::try_from(requests).unwrap_or(u32::MAX);
+            meter.record_phase(self.worker, Phase::Execute, requests, share);
+            if u128::from(micros) >= SLOW.as_micros() && answered > 0 {
+                slow = Some(SlowBatch { kinds: self.ran.clone(), micros, queued, executed: share, waited });
+            }
+        }
+        self.ran.clear();
+        slow
+    }
+
+    /// Whether what was executed took so long that others have to come first.
+    pub(crate) fn is_turn_over(&mut self) -> bool {
+        std::mem::take(&mut self.check_turn_time) && self.read_at.elapsed() >= TURN_TIME
+    }
+
+    /// Microseconds since the input was read.
+    pub(crate) fn elapsed_micros(&self) -> u64 {
+        self.micros_until(Instant::now())
+    }
+
+    /// Microseconds from when the input was read to `now`.
+    pub(crate) fn micros_until(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.read_at).as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cold]
+fn lease_has_run_out() -> Stop {
+    Stop::Refused(
+        Status::TemporaryFailure,
+        "The node has lost touch with its cluster and serves nothing until it is back",
+    )
+}
+
+/// Cheap randomness for choices that need no secrecy (xorshift64*).
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}

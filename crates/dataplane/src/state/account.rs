@@ -1,0 +1,143 @@
+//! The node's account: memory that belongs to no bucket, by who holds it.
+//!
+//! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: a part that holds
+//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets', and what the
+//! allocator and the operating system said of the process when they were asked last, once a second; what nobody has told is
+//! the rest of that: stacks, and many small things.
+//!
+//! Invariant: a reader waits for neither of those two. The allocator looks through all that is free, under locks
+//! that every allocation needs.
+//!
+//! Invariant: nothing is counted twice. Of a connection's pending output only what is its own counts here, not documents
+//! that it refers to; and requests that wait to be admitted are in their bucket's account.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use stats::NodeMemory;
+
+use parking_lot::Mutex;
+
+use crate::{figures::machine, state::shared::Shared};
+
+/// Whose bytes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePool {
+    /// Buffers that a loop's connections share.
+    Loops,
+    /// Connections, in either direction: half-read requests, parked ones, output that nobody has taken.
+    Connections,
+    /// Requests on their way to other nodes.
+    Forwarding,
+    /// The log of the metadata, and messages about it.
+    Consensus,
+    /// What services hold.
+    Services,
+}
+
+/// How many pools there are.
+const POOLS: usize = NodePool::Services as usize + 1;
+
+/// See the module. Counters are statistics: relaxed, they order nothing.
+#[derive(Debug, Default)]
+pub struct NodeAccount {
+    pools: [AtomicU64; POOLS],
+    process: Mutex<Process>,
+}
+
+/// What was said of the process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    allocator_free: u64,
+    resident: machine::Resident,
+}
+
+impl NodeAccount {
+    fn of(&self, pool: NodePool) -> u64 {
+        self.pools[pool as usize].load(Ordering::Relaxed)
+    }
+
+    /// Asks the allocator and the operating system: nothing for a data-plane loop.
+    pub fn look_at_process(&self) {
+        let allocator_free = machine::allocator_free_bytes();
+        let process = Process { allocator_free, resident: machine::Resident::read() };
+        *self.process.lock() = process;
+    }
+}
+
+/// Bytes that a pool has until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Accounted {
+    account: Arc<NodeAccount>,
+    pool: NodePool,
+    bytes: u64,
+}
+
+impl Accounted {
+    /// So many bytes of a pool.
+    pub fn new(account: &Arc<NodeAccount>, pool: NodePool, bytes: usize) -> Self {
+        let mut accounted = Self { account: Arc::clone(account), pool, bytes: 0 };
+        accounted.set(bytes);
+        accounted
+    }
+
+    /// There are so many now.
+    pub fn set(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        if bytes != self.bytes {
+            // One addition, which wraps where there are fewer, so that nobody sees neither.
+            self.account.pools[self.pool as usize]
+                .fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+            self.bytes = bytes;
+        }
+    }
+}
+
+impl Drop for Accounted {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// What holds the memory of this process.
+pub fn node_memory(shared: &Shared) -> NodeMemory {
+    let snapshot = shared.snapshot();
+    let buckets = || snapshot.buckets.values().map(|bucket| bucket.engine.held_memory());
+    let waiting: u64 = buckets().map(|held| held.waiting).sum();
+    let process = *shared.account.process.lock();
+    let mut memory = NodeMemory {
+        buckets: buckets().map(|held| held.used).sum(),
+        arena_holes: buckets().map(|held| held.holes).sum(),
+        loops: shared.account.of(NodePool::Loops),
+        connections: shared.account.of(NodePool::Connections).saturating_sub(waiting),
+        forwarding: shared.account.of(NodePool::Forwarding),
+        consensus: shared.account.of(NodePool::Consensus),
+        services: shared.account.of(NodePool::Services),
+        allocator: process.allocator_free,
+        code: process.resident.of_files,
+        other: 0,
+    };
+    memory.other = process.resident.all.saturating_sub(memory.sum());
+    memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_no_longer_is_given_back() {
+        let account = Arc::<NodeAccount>::default();
+        let mut one = Accounted::new(&account, NodePool::Forwarding, 100);
+        let other = Accounted::new(&account, NodePool::Forwarding, 30);
+        one.set(40);
+        assert_eq!((account.of(NodePool::Forwarding), account.of(NodePool::Loops)), (70, 0));
+        drop(one);
+        assert_eq!(account.of(NodePool::Forwarding), 30);
+        drop(other);
+        assert_eq!(account.of(NodePool::Forwarding), 0);
+    }
+}
