@@ -3,9 +3,13 @@
 //! The rules themselves are in `tests/`. Today's exceptions are in `ratchets.txt`: a figure there may only get smaller.
 //! Only files that git knows are read, so that what a build leaves behind does not count.
 
+mod graph;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub use graph::Graph;
 
 /// The repository's root.
 #[must_use]
@@ -27,6 +31,22 @@ impl Source {
     #[must_use]
     pub fn is_test(&self) -> bool {
         self.path.split('/').any(|part| part == "tests" || part == "tests.rs")
+    }
+
+    /// What it is without its comments and the tests in it.
+    #[must_use]
+    pub fn code(&self) -> String {
+        let lines = self.without_tests().lines().map(|line| line.split("//").next().unwrap_or_default());
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// What stands above the tests in it. A declaration of a file of tests ends nothing.
+    fn without_tests(&self) -> &str {
+        const BEGIN: &str = "#[cfg(test)]\nmod ";
+        let begins = self.text.match_indices(BEGIN).map(|(at, _)| at);
+        let has_body =
+            |at: &usize| self.text[at + BEGIN.len()..].lines().next().is_some_and(|line| line.ends_with('{'));
+        begins.into_iter().find(has_body).map_or(&self.text, |at| &self.text[..at])
     }
 
     /// What its comments say, by line, without the slashes. Of a document it is every line outside of blocks of code.
@@ -51,7 +71,7 @@ impl Source {
         if self.is_test() {
             return Vec::new();
         }
-        let code = self.text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let code = self.without_tests();
         let within = self.path.split_once("/src/").map_or("", |split| split.1);
         let depth = within.trim_end_matches("mod.rs").trim_end_matches('/').split('/').count();
         let mut found = Vec::new();
@@ -214,7 +234,7 @@ mod tests {
     #[test]
     fn imports_are_told_by_the_name_behind_the_root() {
         let text = "//! [`crate::nine::X`]\nuse crate::one::A;\nuse crate::{\n    three,\n    two::{\n        B, // crate::ten\n        four::C,\n    },\n};\nuse super::D;\n\
-                    use super::super::five::E;\nfn f() -> crate::six::F {\n    my_crate::seven::g()\n}\n#[cfg(test)]\nmod tests {\n    use crate::eight::H;\n}\n";
+                    use super::super::five::E;\n#[cfg(test)]\nmod more;\nfn f() -> crate::six::F {\n    my_crate::seven::g()\n}\n#[cfg(test)]\nmod tests {\n    use crate::eight::H;\n}\n";
         let at = |path: &str| Source { path: path.to_owned(), text: text.to_owned() };
         assert_eq!(at("crates/x/src/room/a.rs").imports(), ["one", "three", "two", "five", "six"]);
         assert_eq!(at("crates/x/src/room/sub/a.rs").imports(), ["one", "three", "two", "six"]);
