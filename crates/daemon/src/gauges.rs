@@ -12,10 +12,9 @@ use std::{
 
 use admin::latency::LatencyZoom;
 use dataplane::{
-    Shared,
-    account::node_memory,
-    machine,
+    Shared, machine,
     shared::BucketEntry,
+    statistics::node_memory::node_memory,
     statistics::{BucketFacts, DcpFacts, NodeFacts, of_bucket},
 };
 use parking_lot::Mutex;

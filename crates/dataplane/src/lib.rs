@@ -44,7 +44,8 @@ pub use state::{account, lease, shared};
 pub use statistics::{dcp as dcp_stats, followers};
 
 pub use figures::meter::BucketMeter;
-pub use loops::workers::{ListenerKind, WorkerOptions, Workers};
+pub use loops::workers::{WorkerOptions, Workers};
+pub use net::listener::ListenerKind;
 pub use request::session::PROBE_AGENT;
 pub use state::{
     mailbox::Wakes,

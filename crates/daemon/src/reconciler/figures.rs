@@ -59,7 +59,7 @@ impl Figures {
         self.buckets = figures.collect();
         self.latencies = self.histograms.look(open, metadata);
         let cut_off = self.buckets.keys().flat_map(|bucket| {
-            let nodes = links.cut_off(bucket).into_iter();
+            let nodes = links.list().cut_off(bucket).into_iter();
             nodes.map(move |(node, copies)| ((bucket.clone(), node), copies))
         });
         self.outages.look(now, cut_off.collect());

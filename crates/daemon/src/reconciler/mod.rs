@@ -181,7 +181,7 @@ impl Buckets for View<'_> {
     }
 
     fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
-        self.links.following(bucket, vb)
+        self.links.list().following(bucket, vb)
     }
 
     fn is_indexing(&self, bucket: &BucketUuid, vb: VbId) -> bool {

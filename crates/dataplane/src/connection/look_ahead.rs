@@ -14,7 +14,7 @@ use protocol::{
 use super::{BATCH, Connection};
 use crate::{
     handlers::text,
-    request::{call::Stage, context::Context, opcodes},
+    request::{context::Context, opcodes, stage::Stage},
 };
 
 impl Connection {

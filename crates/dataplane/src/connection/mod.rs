@@ -14,8 +14,10 @@
 //! | this one | what the first byte decides; binary requests from packet to handler |
 //! | [`text`] | the same for the text protocol |
 //! | [`waiting`] | parked requests |
+//! | [`inbound`] | the other way round: what a node that is followed says |
 //! | [`prefetch`], [`look_ahead`] | having what comes next fetched from memory, and from disk |
 
+mod inbound;
 mod look_ahead;
 mod prefetch;
 mod text;
@@ -35,21 +37,22 @@ use crate::{
     figures::slow::Asker,
     forward,
     handlers::{self, sasl, text::TextState},
-    links::{Inbound, LinkOrder},
-    loops::workers::ListenerKind,
-    net::{output::Output, transport::Transport},
+    net::{listener::ListenerKind, output::Output, transport::Transport},
     request::{
         admission,
-        call::{Call, Request, Resumed, Stop},
+        call::{Call, Request},
         context::Context,
-        fetch, opcodes,
+        fetch,
+        located::Located,
+        opcodes,
         reply::{self, HangUp},
         session::{Session, SessionStatus},
+        stage::{Resumed, Stop},
     },
-    state::helper::Completion,
+    state::{completion::Completion, link::LinkOrder},
 };
 
-pub(crate) use prefetch::Located;
+use inbound::Inbound;
 use waiting::{Parked, Waiting};
 
 /// Requests of one connection that are decoded ahead of execution.
@@ -502,7 +505,10 @@ impl Connection {
         let ticket = self.waiting.ticket_for(resumed.as_ref());
         let mark = out.mark();
         let mut call = Call { session: &mut self.session, request, out, context, ticket, resumed };
-        let mut result = match forward::answer(&mut call) {
+        // Requests are forwarded on one port only: the others' never look for an answer of another node.
+        let may_be_forwarded = call.session.kind == ListenerKind::Memcached;
+        let answered = if may_be_forwarded { forward::answer(&mut call) } else { Ok(false) };
+        let mut result = match answered {
             Ok(true) => Ok(()),
             Ok(false) => admit(&mut call, packet.len()).and_then(|()| handlers::handle(&mut call)),
             Err(stop) => Err(stop),
@@ -511,7 +517,7 @@ impl Connection {
             result = Err(fetch(&call));
         }
         if let Err(Stop::Status(base::Status::NotMyVbucket)) = result
-            && call.session.kind == ListenerKind::Memcached
+            && may_be_forwarded
         {
             let (sent, waiter) = (forward::packet_of(request), call.waiter());
             result = Err(forward::ask(

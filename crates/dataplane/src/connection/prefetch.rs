@@ -1,21 +1,14 @@
 //! Having what requests are about to need fetched from memory, a batch at a time: first the hash-table lines of their
 //! keys, then the documents these point to. A hint and no more.
 
-use base::{VbId, hash};
+use base::hash;
 use protocol::{
     binary::{Decoded, Frame, Opcode, decode_frame_within},
     hello::Feature,
 };
 
 use super::{BATCH, Connection};
-use crate::request::context::Context;
-
-/// Where a document is: its vBucket, and the hash of its encoded key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Located {
-    pub(super) vb: VbId,
-    pub(super) hash: u64,
-}
+use crate::request::{context::Context, located::Located};
 
 impl Connection {
     /// Decodes a batch ahead: has the table lines of its keys fetched, then the documents these point to. Returns the

@@ -7,8 +7,8 @@ use crate::{
     handlers::text::{Step, TextCall},
     net::output::Output,
     request::{
-        call::{Resumed, Stop},
         context::Context,
+        stage::{Resumed, Stop},
     },
 };
 

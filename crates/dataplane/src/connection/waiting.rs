@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use crate::{
     request::{
-        call::{Resumed, Stage},
         context::Context,
+        stage::{Resumed, Stage},
     },
-    state::helper::Completion,
+    state::completion::Completion,
 };
 
 /// Requests of one connection that may be parked, with unordered execution.

@@ -2,7 +2,7 @@
 //! owner, and the client never knows.
 //!
 //! A request is first tried here. Where the engine says that the vBucket is not its own, the request is parked, and goes
-//! as a binary packet to the node that the map names ([`link`]). Its answer is that of the request; if the owner says
+//! as a binary packet to the node that the map names ([`crate::state::asking`]). Its answer is that of the request; if the owner says
 //! that it is not the owner either, a change of the map is under way, and the request is tried again in a moment, here
 //! first. So a client rides through rebalance and failover, up to [`FORWARD_MILLIS`]. Retrievals that stand one behind the
 //! other are asked for together ([`together`]).
@@ -10,31 +10,28 @@
 //! What is never repeated: a change of which it is not known whether it was made. Order per client is that of its
 //! requests, since a connection waits for whatever it has parked. Queues are bounded; a full one is a temporary failure.
 
-mod link;
 pub(crate) mod text;
 pub(crate) mod together;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock, atomic::Ordering},
-};
+use std::sync::atomic::Ordering;
 
 use base::{Status, VbId};
 use engine::Waiter;
-use parking_lot::Mutex;
 use protocol::binary::{Decoded, Frame, Opcode, Request as Packet, Response, decode_frame, write_response};
 
 use crate::{
-    links::PeerAddress,
-    net::node_tls::NodeTls,
+    net::peer::PeerAddress,
     request::{
-        call::{Call, Request, Resumed, Stage, Stop},
+        call::{Call, Request},
         context::Context,
         session::Session,
+        stage::{Forwarding, Resumed, Stage, Stop},
     },
-    state::{helper::Completion, mailbox::Wakes},
+    state::{
+        asking::{Job, Peer, status_of},
+        completion::{Completion, Unanswered},
+    },
 };
-use link::{Job, Link, Peer};
 use together::Retrieval;
 
 /// How long a request looks for its owner.
@@ -43,67 +40,6 @@ const FORWARD_MILLIS: u64 = 2_500;
 const AGAIN_MILLIS: u64 = 10;
 /// By then a link has said what became of a request; it is only a safeguard.
 const ANSWER_MILLIS: u64 = 15_000;
-/// Connections to each peer, for each bucket. A client's requests always take the same one.
-const LINKS_PER_PEER: u64 = 2;
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
-    /// It was not sent: the peer cannot be reached.
-    Unsent,
-    /// It was sent, and the connection is gone: it may have been carried out.
-    Lost,
-}
-
-/// How far a forwarded request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forwarding {
-    /// When it is given up (monotonic milliseconds).
-    until: u64,
-    /// Whether it is with a peer; otherwise it rests before the next try.
-    sent: bool,
-}
-
-/// Links to the other nodes, made when they are first needed.
-#[derive(Debug, Default)]
-pub(crate) struct Forwarder {
-    reach: OnceLock<(Wakes, Arc<NodeTls>)>,
-    links: Mutex<HashMap<(Peer, u64), Arc<Link>>>,
-}
-
-impl Forwarder {
-    /// From now on the workers can be reached, and other nodes under TLS.
-    pub(crate) fn reach(&self, wakes: Wakes, node_tls: Arc<NodeTls>) {
-        // Set once, before the first connection.
-        let _ = self.reach.set((wakes, node_tls));
-    }
-
-    /// Has a peer asked for a client's connection; answers come as completions.
-    fn submit(&self, peer: Peer, connection: u64, job: Job) -> Result<(), Status> {
-        let Some((wakes, node_tls)) = self.reach.get() else { return Err(Status::TemporaryFailure) };
-        let lane = connection % LINKS_PER_PEER;
-        let mut links = self.links.lock();
-        let link = match links.get(&(peer.clone(), lane)) {
-            Some(link) => Arc::clone(link),
-            None => {
-                // A node with another password or address is another peer: what is left of the old one ends.
-                links.retain(|(known, _), _| !known.is_replaced_by(&peer));
-                let link = Arc::new(Link::start(peer.clone(), wakes.clone(), Arc::clone(node_tls))?);
-                links.insert((peer, lane), Arc::clone(&link));
-                link
-            }
-        };
-        drop(links);
-        link.submit(job)
-    }
-
-    /// Tells the asking connection, if one is left.
-    fn complete(&self, told: Option<(Waiter, Completion)>) {
-        if let (Some((wakes, _)), Some((waiter, completion))) = (self.reach.get(), told) {
-            wakes.complete(waiter, completion);
-        }
-    }
-}
 
 /// Where a vBucket of the session's bucket is, by the map; a node that is behind does not know.
 fn owner(session: &Session, vb: VbId, context: &Context) -> Option<Peer> {
@@ -186,13 +122,6 @@ pub(crate) fn verdict(packet: Box<[u8]>) -> Result<Option<Box<[u8]>>, Stop> {
         Status::Success => Ok(Some(packet)),
         Status::NotMyVbucket => Ok(None),
         status => Err(Stop::Status(status)),
-    }
-}
-
-fn status_of(packet: &[u8]) -> Status {
-    match decode_frame(packet) {
-        Decoded::Frame(frame) => frame.header.status().unwrap_or(Status::Internal),
-        _ => Status::Internal,
     }
 }
 

@@ -6,7 +6,7 @@ use protocol::{
     text::{Command, StoreVerb, expiry_to_wire},
 };
 
-use crate::request::call::Stop;
+use crate::request::stage::Stop;
 
 /// A counter that is not there is not made.
 const NO_INITIAL: u32 = u32::MAX;

@@ -7,7 +7,7 @@ use base::{
 use cluster::auth::Privileges;
 use protocol::{binary::extras::IdExtras, hello::Feature};
 
-use crate::request::call::{Call, Stop};
+use crate::request::{call::Call, stage::Stop};
 
 /// `GET_COLLECTIONS_MANIFEST`.
 pub(crate) fn manifest(call: &mut Call<'_, '_>) -> Result<(), Stop> {

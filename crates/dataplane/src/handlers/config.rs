@@ -8,12 +8,7 @@ use protocol::{
 
 use crate::{
     net::output::Output,
-    request::{
-        call::{Call, Stop},
-        context::Context,
-        reply,
-        session::Session,
-    },
+    request::{call::Call, context::Context, reply, session::Session, stage::Stop},
     state::shared::{ConfigDocument, ConfigVersion},
 };
 

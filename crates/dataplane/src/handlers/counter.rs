@@ -5,8 +5,11 @@ use cluster::auth::Privilege;
 use engine::{Counter, Expiry};
 use protocol::binary::{Opcode, extras::CounterExtras};
 
-use super::store::{Acknowledgement, acknowledge, durability_of};
-use crate::request::call::{Call, Stop};
+use super::store::{acknowledge, durability_of};
+use crate::request::{
+    call::Call,
+    stage::{Acknowledgement, Stop},
+};
 
 /// INCREMENT, DECREMENT and their quiet forms.
 pub(crate) fn counter(call: &mut Call<'_, '_>) -> Result<(), Stop> {

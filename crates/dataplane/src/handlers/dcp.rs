@@ -21,8 +21,9 @@ use replication::{
 };
 
 use crate::request::{
-    call::{Call, Stop},
+    call::Call,
     dcp::{DcpLink, may_stream},
+    stage::Stop,
 };
 
 use super::observe::require_somewhere;

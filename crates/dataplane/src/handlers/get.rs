@@ -10,10 +10,7 @@ use protocol::{
 
 use crate::{
     net::output::{BY_REFERENCE_BYTES, Output},
-    request::{
-        call::{Call, Stop},
-        reply, value,
-    },
+    request::{call::Call, reply, stage::Stop, value},
 };
 
 /// GET, GETQ, GETK, GETKQ.

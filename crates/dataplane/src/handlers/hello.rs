@@ -8,7 +8,7 @@ use protocol::{
     hello::{ClientName, Feature, FeatureSet, negotiate},
 };
 
-use crate::request::call::{Call, Stop};
+use crate::request::{call::Call, stage::Stop};
 
 /// What is granted to every client. Every grant is a promise.
 const SUPPORTED: FeatureSet = FeatureSet::EMPTY

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use base::{DocKey, HashedKey, Status};
-use engine::{LookedUp, Refusal, SubdocBound, SubdocMutated};
+use engine::{Refusal, SubdocBound, SubdocMutated};
 use protocol::{
     binary::{Opcode, Response, ResponseWriter, subdoc::SubdocRequest},
     hello::Feature,
@@ -17,24 +17,16 @@ use super::subdoc::{self, Answers, Head, Terms};
 use crate::{
     net::output::BY_REFERENCE_BYTES,
     request::{
-        call::{Call, Resumed, Stage, Stop},
+        call::Call,
         fetch,
+        stage::{Resumed, Stage, Stop},
     },
     state::{
-        helper::Completion,
+        completion::{Completion, Looked},
         lease,
         shared::{BucketEntry, Shared},
     },
 };
-
-/// What was found.
-#[derive(Debug)]
-pub(crate) struct Looked {
-    looked_up: LookedUp,
-    /// Why it is not the answer.
-    failed: Option<Status>,
-    body: Box<[u8]>,
-}
 
 /// A request with all that a helper needs.
 struct Task {

@@ -4,7 +4,7 @@ use cluster::auth::Privilege;
 use protocol::binary::extras::NumberExtras;
 
 use super::get::{Form, finish};
-use crate::request::call::{Call, Stop};
+use crate::request::{call::Call, stage::Stop};
 
 /// `GET_LOCKED`; the CAS of the answer is the key to the lock.
 pub(crate) fn get_locked(call: &mut Call<'_, '_>) -> Result<(), Stop> {

@@ -5,9 +5,10 @@ use cluster::auth::Privilege;
 use engine::{Bucket, Mutated, WithMeta, subdoc::xattr::Blob};
 use protocol::binary::{Opcode, extras::MetaExtras, with_meta};
 
-use super::store::{Acknowledgement, acknowledge};
+use super::store::acknowledge;
 use crate::request::{
-    call::{Call, Stop},
+    call::Call,
+    stage::{Acknowledgement, Stop},
     value,
 };
 

@@ -5,8 +5,9 @@ use base::Status;
 use protocol::binary::Opcode;
 
 use crate::request::{
-    call::{Call, Stage, Stop},
+    call::Call,
     opcodes,
+    stage::{Stage, Stop},
 };
 
 pub(crate) mod collections;

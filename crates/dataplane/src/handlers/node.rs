@@ -4,17 +4,15 @@ use base::{Cas, Datatype, Status};
 use cluster::auth::Privilege;
 
 use crate::{
-    loops::workers::ListenerKind,
+    net::listener::ListenerKind,
     request::{
-        call::{Call, Stage, Stop},
+        call::Call,
         context::Context,
         reply::version_text,
         session::Session,
+        stage::{Stage, Stop},
     },
-    state::{
-        helper::{Chore, Completion},
-        shared::AuditEvent,
-    },
+    state::{completion::Completion, helper::Chore, shared::AuditEvent},
 };
 
 /// VERSION.

@@ -13,8 +13,9 @@ use protocol::{
 };
 
 use crate::request::{
-    call::{Call, Resumed, Stage, Stop},
+    call::Call,
     fetch,
+    stage::{Resumed, Stage, Stop},
 };
 
 /// How long SEQNO_PERSISTENCE waits before it answers "temporary failure" (kv_engine's default).

@@ -5,7 +5,7 @@ use cluster::auth::Privilege;
 use protocol::binary::extras::decode_random_key;
 
 use super::get::{Form, finish};
-use crate::request::call::{Call, Stop};
+use crate::request::{call::Call, stage::Stop};
 
 /// `GET_RANDOM_KEY`.
 pub(crate) fn random_key(call: &mut Call<'_, '_>) -> Result<(), Stop> {

@@ -25,7 +25,8 @@ use protocol::{
 
 use crate::{
     request::{
-        call::{Call, Resumed, Stage, Stop},
+        call::Call,
+        stage::{Reading, Resumed, ScanStage, Stage, Stop},
         value,
     },
     state::shared::BucketEntry,
@@ -39,44 +40,6 @@ const PERSIST_MILLIS_MAX: u64 = 600_000;
 const CREATE_POLL_MILLIS: u64 = 20;
 /// A document that nobody has reported read by then is asked for again.
 const READ_POLL_MILLIS: u64 = 1000;
-
-/// Where a parked request stopped.
-#[derive(Clone, Debug)]
-pub(crate) enum ScanStage {
-    /// The seqno that it requires is not on disk yet; given up at that time (monotonic milliseconds).
-    Persisting(u64),
-    /// It is being created.
-    Creating(Arc<ScanHold>),
-    /// It is being read, and waits for the disk.
-    Fetching(Arc<Reading>),
-    /// It is being read, and lets the client take what was said.
-    Pausing(Arc<Reading>),
-}
-
-impl ScanStage {
-    /// Whether the request can go on at once.
-    pub(crate) fn is_ready(&self) -> bool {
-        matches!(self, Self::Pausing(_))
-    }
-
-    /// Whether what was said before it was parked stands.
-    pub(crate) fn keeps_output(&self) -> bool {
-        matches!(self, Self::Fetching(_) | Self::Pausing(_))
-    }
-}
-
-/// A CONTINUE under way.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    hold: Arc<ScanHold>,
-    /// What the client still wants.
-    items: u64,
-    bytes: u64,
-    /// When it wants to be told how far this got (monotonic milliseconds).
-    deadline: u64,
-    /// Something was read already: one document comes in any case.
-    began: bool,
-}
 
 /// RANGE_SCAN_CREATE.
 pub(crate) fn create(call: &mut Call<'_, '_>) -> Result<(), Stop> {

@@ -15,9 +15,7 @@
 use std::{fmt::Write as _, net::IpAddr, sync::Arc, sync::atomic::Ordering};
 
 use base::{Cas, Datatype, Status};
-use cluster::auth::{
-    self, CHALLENGE_BYTES, INTERNAL_USER, Identity, LoginPort, NodeProof, ScramHash, ScramVerifier,
-};
+use cluster::auth::{self, CHALLENGE_BYTES, INTERNAL_USER, Identity, LoginPort, NodeProof, ScramHash};
 use protocol::sasl::{
     self, Mechanism,
     cram_md5::CramMd5Response,
@@ -28,12 +26,15 @@ use protocol::sasl::{
 use crate::{
     handlers::hello::require_no_dcp,
     request::{
-        call::{Call, Resumed, Stage, Stop},
+        call::Call,
         context::Context,
+        exchange::{Exchange, ScramExchange},
         session::Session,
+        stage::{Resumed, Stage, Stop},
     },
     state::{
-        helper::{Chore, Completion},
+        completion::Completion,
+        helper::Chore,
         shared::{AuditEvent, LoginEvent, Shared, Snapshot},
     },
 };
@@ -47,30 +48,6 @@ const TOO_MANY_ATTEMPTS: Stop =
     Stop::Refused(Status::TemporaryFailure, "Too many logins from this address have failed: try again later");
 /// Longest user name that is looked up or logged.
 const USER_BYTES_MAX: usize = 256;
-
-/// A login that waits for the client's next message.
-#[derive(Debug)]
-pub(crate) enum Exchange {
-    /// The server's first message of SCRAM was sent.
-    Scram(Box<ScramExchange>),
-    /// This challenge of CRAM-MD5 was sent.
-    CramMd5(String),
-    /// A node that says that it has this uuid is to sign this.
-    Node(String, [u8; CHALLENGE_BYTES]),
-}
-
-#[derive(Debug)]
-pub(crate) struct ScramExchange {
-    mechanism: Mechanism,
-    user: String,
-    /// Nobody, if the name is unknown; the proof will not hold then.
-    identity: Option<Identity>,
-    verifier: ScramVerifier,
-    gs2_header: Vec<u8>,
-    client_first_bare: Vec<u8>,
-    server_first: Vec<u8>,
-    nonce: Vec<u8>,
-}
 
 /// `SASL_LIST_MECHS`.
 pub(crate) fn list_mechanisms(call: &mut Call<'_, '_>) -> Result<(), Stop> {

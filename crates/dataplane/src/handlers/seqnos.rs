@@ -11,7 +11,7 @@ use protocol::{
 };
 
 use super::observe::require_somewhere;
-use crate::request::call::{Call, Stop};
+use crate::request::{call::Call, stage::Stop};
 
 /// `GET_ALL_VB_SEQNOS`. A client that does not know collections is told the last seqno of the default one: nothing behind it will
 /// ever be streamed to them.

@@ -14,15 +14,12 @@ use crate::{
         phases::Phase,
     },
     handlers::range_scan,
-    loops::workers::ListenerKind,
-    request::call::{Call, Stop},
-    state::{
-        account::node_memory,
-        shared::{BucketEntry, Shared},
-    },
+    net::listener::ListenerKind,
+    request::{call::Call, stage::Stop},
+    state::shared::{BucketEntry, Shared},
     statistics::{
         self, BucketFacts, CONNECTIONS, MEMORY, NODE_POOLS, NodeFacts, OF_BUCKET, PACING, POOLS, PROCESS,
-        PROCESS_DISK, PROCESS_LEASE, Pairs, WARM_UP, dcp,
+        PROCESS_DISK, PROCESS_LEASE, Pairs, WARM_UP, dcp, node_memory::node_memory,
     },
 };
 

@@ -16,8 +16,9 @@ use protocol::{
 };
 
 use crate::request::{
-    call::{Call, Resumed, Stage, Stop},
+    call::Call,
     context::Context,
+    stage::{Acknowledgement, Resumed, Stage, Stop},
     value,
 };
 
@@ -119,30 +120,6 @@ pub(crate) fn expiry_of(info: &RequestInfo<'_>, wire: u32) -> Expiry {
 
 pub(crate) fn durability_of(info: &RequestInfo<'_>) -> DurabilityLevel {
     info.durability.map_or(DurabilityLevel::None, |durability| durability.level)
-}
-
-/// What a mutation is acknowledged with beside its CAS and token.
-#[derive(Clone, Debug)]
-pub(crate) enum Acknowledgement {
-    /// Nothing.
-    Bare,
-    /// A counter's new number.
-    Number(u64),
-    /// What became of the parts of a document.
-    Parts { status: Status, datatype: Datatype, value: Box<[u8]> },
-}
-
-impl Acknowledgement {
-    /// A counter's new number.
-    pub(crate) fn number(&self) -> Option<u64> {
-        if let Self::Number(number) = self { Some(*number) } else { None }
-    }
-}
-
-impl From<Option<u64>> for Acknowledgement {
-    fn from(number: Option<u64>) -> Self {
-        number.map_or(Self::Bare, Self::Number)
-    }
 }
 
 /// Answers a mutation, now or when it is as durable as it has to be.

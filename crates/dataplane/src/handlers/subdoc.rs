@@ -24,11 +24,12 @@ use protocol::{
 
 use super::{
     large_documents,
-    store::{Acknowledgement, acknowledge, durability_of},
+    store::{acknowledge, durability_of},
 };
 use crate::request::{
-    call::{Call, Stop},
+    call::Call,
     reply,
+    stage::{Acknowledgement, Stop},
 };
 
 /// Bytes of documents that a loop itself looks at and writes for one request; they take about 1 ms. What takes more is done by

@@ -18,14 +18,14 @@ use crate::{
     net::output::{BY_REFERENCE_BYTES, Output},
     request::{
         admission,
-        call::{Resumed, Stage, Stop},
         context::Context,
         fetch,
         reply::version_text,
         session::Session,
+        stage::{Resumed, Stage, Stop},
         value,
     },
-    state::helper::Completion,
+    state::completion::Completion,
 };
 
 /// How long a bucket's minimum durability may take.

@@ -5,7 +5,7 @@ use cluster::auth::Privilege;
 use protocol::binary::extras::NumberExtras;
 
 use super::get::{Form, finish};
-use crate::request::call::{Call, Stop};
+use crate::request::{call::Call, stage::Stop};
 
 /// TOUCH. Its answer carries the CAS and nothing else.
 pub(crate) fn touch(call: &mut Call<'_, '_>) -> Result<(), Stop> {

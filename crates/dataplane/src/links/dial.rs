@@ -5,7 +5,7 @@
 //! The login is by this node's key. While some node has none it is by the cluster's secret, which can be read along as documents can:
 //! encryption between nodes is for that.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use base::{NodeId, Status};
 use cluster::auth::{INTERNAL_USER, LoginPort};
@@ -23,10 +23,12 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Link, LinkWish};
 use crate::{
     net::transport::{TlsStream, Transport},
-    state::shared::Shared,
+    state::{
+        link::{Link, LinkWish, Reason},
+        shared::Shared,
+    },
 };
 
 /// A node that does not answer TCP by then cannot be reached. The kernel asks after a second once more, then more and more rarely: one
@@ -49,53 +51,31 @@ enum Expected {
     Challenge,
 }
 
-/// Why a node cannot be followed, in words for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason(String);
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<&str> for Reason {
-    fn from(words: &str) -> Self {
-        Self(words.to_owned())
-    }
-}
-
-impl From<std::io::Error> for Reason {
-    fn from(error: std::io::Error) -> Self {
-        Self(error.to_string())
-    }
-}
-
 /// A connection that is open for streams. The caller limits how long that may take altogether.
-pub(super) async fn dial(link: &Link, wish: &LinkWish) -> Result<Transport, Reason> {
+pub(super) async fn dial(link: &Link, wish: &LinkWish, shared: &Shared) -> Result<Transport, Reason> {
     let connecting = TcpStream::connect((wish.peer.host.as_str(), wish.peer.kv_port));
     let mut socket = timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| "it cannot be reached")??;
     socket.set_nodelay(true)?;
     if !wish.peer.tls {
-        open(&mut socket, link, wish).await?;
+        open(&mut socket, link, wish, shared).await?;
         return Ok(Transport::Plain(MioStream::from_std(socket.into_std()?)));
     }
-    let (config, name) = link.shared.node_tls.to_member(wish.peer.node)?;
+    let (config, name) = shared.node_tls.to_member(wish.peer.node)?;
     let mut stream = TlsConnector::from(config).connect(name, socket).await?;
-    open(&mut stream, link, wish).await?;
+    open(&mut stream, link, wish, shared).await?;
     let (socket, tls) = stream.into_inner();
     let stream = TlsStream::new(MioStream::from_std(socket.into_std()?), tls.into());
     Ok(Transport::Tls(Box::new(stream)))
 }
 
 /// Has the connection opened for streams. Of what the node says only what was answered is taken: the rest is the loop's.
-async fn open<S>(stream: &mut S, link: &Link, wish: &LinkWish) -> Result<(), Reason>
+async fn open<S>(stream: &mut S, link: &Link, wish: &LinkWish, shared: &Shared) -> Result<(), Reason>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut asks = Vec::new();
     append_hello(&mut asks).map_err(too_long)?;
-    let granted = log_in(stream, &link.shared, wish.peer.node, &mut asks).await?;
+    let granted = log_in(stream, shared, wish.peer.node, &mut asks).await?;
     let granted = decode_features(&granted).map_err(|_| "HELLO was not answered with features")?;
     if !NEEDED.into_iter().all(|feature| granted.contains(feature)) {
         return Err("it lacks features that replication needs".into());

@@ -26,12 +26,9 @@ use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::{
-    loops::{handshake::Handshaker, workers::ListenerKind},
-    net::{
-        places::{DataPlaces, Place},
-        transport::Transport,
-    },
-    state::mailbox::{Mailbox, NewConnection, Purpose},
+    loops::handshake::Handshaker,
+    net::{listener::ListenerKind, places::DataPlaces, transport::Transport},
+    state::mailbox::Mailbox,
 };
 
 const WAKER: Token = Token(usize::MAX);
@@ -273,16 +270,9 @@ impl Accepting {
         match (kind, &self.handshaker) {
             (ListenerKind::KvTls, Some(handshaker)) => handshaker.submit(socket, place),
             (ListenerKind::KvTls, None) => {}
-            _ => deliver(mailbox, Transport::Plain(socket), place, kind),
+            _ => mailbox.deliver(Transport::Plain(socket), place, kind),
         }
     }
-}
-
-/// Sends a connection to a worker.
-pub(crate) fn deliver(mailbox: &Mailbox, transport: Transport, place: Place, kind: ListenerKind) {
-    mailbox.add_load();
-    let new = NewConnection { transport, place: Some(place), purpose: Purpose::Client(kind) };
-    mailbox.post(|mail| mail.connections.push(new));
 }
 
 fn prepare_socket(socket: &TcpStream) {

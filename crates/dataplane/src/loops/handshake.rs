@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::{
-    loops::{acceptor::deliver, workers::ListenerKind},
     net::{
+        listener::ListenerKind,
         places::Place,
         transport::{TlsStream, Transport},
     },
@@ -183,7 +183,7 @@ impl Handshaking {
             return;
         }
         if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) {
-            deliver(mailbox, Transport::Tls(shake.stream), shake.place, ListenerKind::KvTls);
+            mailbox.deliver(Transport::Tls(shake.stream), shake.place, ListenerKind::KvTls);
         }
     }
 

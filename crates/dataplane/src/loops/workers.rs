@@ -13,24 +13,13 @@ use rustls::ServerConfig;
 
 use crate::{
     loops::{acceptor::Acceptor, handshake::Handshaker, worker::Worker},
-    net::limits,
+    net::{limits, listener::ListenerKind},
     state::{
         helper::Helper,
         mailbox::{Mailbox, Wakes},
         shared::Shared,
     },
 };
-
-/// What a listener's clients speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListenerKind {
-    /// The binary protocol, every feature (11210).
-    Kv,
-    /// The same under TLS (11207).
-    KvTls,
-    /// Plain memcached, text or binary, for the one bucket that asked for it (11211).
-    Memcached,
-}
 
 /// How the data plane is set up.
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use engine::{Admission, PACED_MILLIS_MAX, Waiter};
 
 use crate::{
     request::{
-        call::{Resumed, Stage, Stop},
         context::Context,
+        stage::{Resumed, Stage, Stop},
     },
     state::shared::BucketEntry,
 };

@@ -12,14 +12,15 @@ use base::{Now, Status};
 use engine::Waiter;
 
 use crate::{
-    connection::Located,
     figures::{
         meter::{BucketMeter, OpKind},
         phases::{Phase, Stopwatch},
         slow::{SLOW, SlowBatch},
     },
-    loops::worker::slab::ConnectionId,
-    request::call::Stop,
+    request::{
+        located::{ConnectionId, Located},
+        stage::Stop,
+    },
     state::{
         helper::Helper,
         lease,

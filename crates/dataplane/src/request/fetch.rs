@@ -8,9 +8,9 @@ use base::{HashedKey, Status, VbId};
 use engine::{Fetching, Waiter};
 
 use crate::request::{
-    call::{Resumed, Stage, Stop},
     context::Context,
     session::Session,
+    stage::{Resumed, Stage, Stop},
 };
 
 /// A document that was fetched this often and is gone again each time is given up: memory is short.

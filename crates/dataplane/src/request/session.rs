@@ -12,14 +12,12 @@ use protocol::hello::{Feature, FeatureSet};
 
 use crate::{
     figures::meter::BucketMeter,
-    forward::together::Ahead,
-    handlers::sasl::Exchange,
-    loops::workers::ListenerKind,
     net::{
         client_certificate::{self, ClientCertificate},
+        listener::ListenerKind,
         transport::Transport,
     },
-    request::{call::Stop, context::Context, dcp::DcpLink},
+    request::{ahead::Ahead, context::Context, dcp::DcpLink, exchange::Exchange, stage::Stop},
     state::shared::{BucketEntry, ConfigDocument, ConfigVersion, Snapshot},
 };
 

@@ -1,7 +1,7 @@
 //! The node's account: memory that belongs to no bucket, by who holds it.
 //!
 //! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: a part that holds
-//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets', and what the
+//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`](crate::statistics::node_memory) adds the buckets', and what the
 //! allocator and the operating system said of the process when they were asked last, once a second; what nobody has told is
 //! the rest of that: stacks, and many small things.
 //!
@@ -16,11 +16,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use stats::NodeMemory;
-
 use parking_lot::Mutex;
 
-use crate::{figures::machine, state::shared::Shared};
+use crate::figures::machine;
 
 /// Whose bytes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,14 +47,20 @@ pub struct NodeAccount {
 
 /// What was said of the process.
 #[derive(Clone, Copy, Debug, Default)]
-struct Process {
-    allocator_free: u64,
-    resident: machine::Resident,
+pub(crate) struct Process {
+    pub(crate) allocator_free: u64,
+    pub(crate) resident: machine::Resident,
 }
 
 impl NodeAccount {
-    fn of(&self, pool: NodePool) -> u64 {
+    /// Bytes of a pool.
+    pub(crate) fn of(&self, pool: NodePool) -> u64 {
         self.pools[pool as usize].load(Ordering::Relaxed)
+    }
+
+    /// What the two said last.
+    pub(crate) fn process(&self) -> Process {
+        *self.process.lock()
     }
 
     /// Asks the allocator and the operating system: nothing for a data-plane loop.
@@ -100,28 +104,6 @@ impl Drop for Accounted {
     fn drop(&mut self) {
         self.set(0);
     }
-}
-
-/// What holds the memory of this process.
-pub fn node_memory(shared: &Shared) -> NodeMemory {
-    let snapshot = shared.snapshot();
-    let buckets = || snapshot.buckets.values().map(|bucket| bucket.engine.held_memory());
-    let waiting: u64 = buckets().map(|held| held.waiting).sum();
-    let process = *shared.account.process.lock();
-    let mut memory = NodeMemory {
-        buckets: buckets().map(|held| held.used).sum(),
-        arena_holes: buckets().map(|held| held.holes).sum(),
-        loops: shared.account.of(NodePool::Loops),
-        connections: shared.account.of(NodePool::Connections).saturating_sub(waiting),
-        forwarding: shared.account.of(NodePool::Forwarding),
-        consensus: shared.account.of(NodePool::Consensus),
-        services: shared.account.of(NodePool::Services),
-        allocator: process.allocator_free,
-        code: process.resident.of_files,
-        other: 0,
-    };
-    memory.other = process.resident.all.saturating_sub(memory.sum());
-    memory
 }
 
 #[cfg(test)]

@@ -17,37 +17,15 @@ use std::{
 };
 
 use base::Status;
-use cluster::auth::Identity;
-use engine::{Refusal, SubdocMutated, Waiter};
+use engine::Waiter;
 use parking_lot::Mutex;
 
-use crate::{
-    forward::together::{Answer, Answered},
-    handlers::large_documents::Looked,
-    state::mailbox::Wakes,
-};
+use crate::state::{completion::Completion, mailbox::Wakes};
 
 /// Jobs that may wait. At ~5 ms of hashing each, the last one is answered within the clients' time-outs.
 const QUEUED_MAX: usize = 1024;
 /// Bytes of requests that may wait for work on documents, unless it is a single one.
 const REQUEST_BYTES_MAX: usize = 128 << 20;
-
-/// What became of work done elsewhere.
-#[derive(Debug)]
-pub(crate) enum Completion {
-    /// Whose password it was, if anybody's.
-    Login(Option<Identity>),
-    /// How a slow command ended.
-    Done(Result<(), Status>),
-    /// What another node answered to a request.
-    Forwarded(Answer),
-    /// As before, and what was answered to retrievals behind the request: their keys and packets.
-    Gathered { first: Answer, others: Vec<Answered> },
-    /// What was found in a large document.
-    Looked(Result<Looked, Refusal>),
-    /// How a change of a large document ended.
-    Changed(Result<SubdocMutated, Refusal>),
-}
 
 type Work = Box<dyn FnOnce() -> Completion + Send>;
 type Jobs = Receiver<(Waiter, Work)>;

@@ -15,10 +15,8 @@ use engine::Waiter;
 use mio::Waker;
 
 use crate::{
-    links::LinkOrder,
-    loops::workers::ListenerKind,
-    net::{places::Place, transport::Transport},
-    state::{flagged::Flagged, helper::Completion},
+    net::{listener::ListenerKind, places::Place, transport::Transport},
+    state::{completion::Completion, flagged::Flagged, link::LinkOrder},
 };
 
 /// A socket on its way to a worker.
@@ -79,6 +77,13 @@ impl Mailbox {
         if let Err(error) = self.mail.post(put, || self.waker.wake()) {
             tracing::error!(%error, "cannot wake a worker");
         }
+    }
+
+    /// Sends a client's connection here.
+    pub(crate) fn deliver(&self, transport: Transport, place: Place, kind: ListenerKind) {
+        self.add_load();
+        let new = NewConnection { transport, place: Some(place), purpose: Purpose::Client(kind) };
+        self.post(|mail| mail.connections.push(new));
     }
 
     /// Takes everything, leaving `into`'s emptied vectors behind for reuse.

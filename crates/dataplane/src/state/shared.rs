@@ -25,11 +25,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     figures::{meter::BucketMeter, slow::SlowLog},
-    forward::Forwarder,
-    links::Links,
     net::node_tls::NodeTls,
-    request::dcp::DcpConnections,
-    state::account::NodeAccount,
+    state::{account::NodeAccount, forwarder::Forwarder, link::LinkList, producers::DcpConnections},
 };
 
 /// Version of a cluster map: epoch first, then revision.
@@ -241,7 +238,7 @@ pub struct Shared {
     /// Which connection streams what.
     pub(crate) dcp: Arc<DcpConnections>,
     /// Whom this node follows.
-    links: OnceLock<Weak<Links>>,
+    links: OnceLock<Weak<LinkList>>,
     /// Empties buckets of several nodes.
     flush: OnceLock<FlushHook>,
     /// Requests for other nodes.
@@ -405,13 +402,13 @@ impl Shared {
     }
 
     /// From now on statistics show these links.
-    pub(crate) fn show_links(&self, links: &Arc<Links>) {
+    pub(crate) fn show_links(&self, links: &Arc<LinkList>) {
         // A node has one set of links for its life.
         let _ = self.links.set(Arc::downgrade(links));
     }
 
     /// The links to the nodes that this one follows; none before the node has begun to follow anybody.
-    pub fn links(&self) -> Option<Arc<Links>> {
+    pub fn links(&self) -> Option<Arc<LinkList>> {
         self.links.get().and_then(Weak::upgrade)
     }
 

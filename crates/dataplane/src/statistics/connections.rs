@@ -3,8 +3,10 @@
 
 use stats::{Metric, Unit};
 
-use super::{DcpFacts, Row, counter, gauge};
-use crate::statistics::dcp::Kind;
+use stats::{Row, counter, gauge};
+
+use super::facts::DcpFacts;
+use crate::state::dcp_totals::Kind;
 
 type F = DcpFacts;
 

@@ -3,7 +3,9 @@
 use stats::{Metric, Unit};
 use storage::StoreStats;
 
-use super::{BucketFacts, Row, counter, gauge};
+use stats::{Row, counter, gauge};
+
+use super::facts::BucketFacts;
 
 type F = BucketFacts;
 

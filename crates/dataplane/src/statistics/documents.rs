@@ -3,7 +3,9 @@
 use engine::WarmupState;
 use stats::{Across, Lookup, Metric, Unit};
 
-use super::{BucketFacts, Row, counter, gauge, text};
+use stats::{Row, counter, gauge, text};
+
+use super::facts::BucketFacts;
 
 type F = BucketFacts;
 

@@ -2,14 +2,11 @@
 
 use stats::{Kind, Metric, Unit, Value};
 
-use super::{Row, row};
-use crate::{
-    BucketMeter,
-    figures::{
-        meter::{LatencyStep, OpKind, PhaseReport},
-        phases::Phase,
-    },
+use crate::figures::{
+    meter::{BucketMeter, LatencyStep, OpKind, PhaseReport},
+    phases::Phase,
 };
+use stats::{Row, row};
 
 const PHASE_HELP: &str = "Time that requests spent in a phase inside the server.";
 

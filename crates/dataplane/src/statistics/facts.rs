@@ -9,18 +9,20 @@ use engine::BucketStats;
 use stats::NodeMemory;
 
 use crate::{
-    BucketMeter,
     figures::{
-        meter::{OpKind, PhaseReport},
+        meter::{BucketMeter, OpKind, PhaseReport},
         phases::Phase,
     },
     state::{
-        account::node_memory,
+        dcp_totals::Totals,
         lease,
         shared::{BucketEntry, BucketFigures, Shared},
     },
-    statistics::dcp,
+    statistics::{dcp, node_memory::node_memory},
 };
+
+/// Names and figures, as STAT shows them.
+pub(crate) type Pairs = Vec<(String, String)>;
 
 /// The process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,7 +143,7 @@ impl BucketFacts {
 /// A bucket's DCP connections, and what only the control plane knows of the bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DcpFacts {
-    pub(crate) dcp: dcp::Totals,
+    pub(crate) dcp: Totals,
     /// Replicas that shall follow another node's copy now, and do not.
     pub(crate) cut_off: u64,
     /// Client connections to the node.

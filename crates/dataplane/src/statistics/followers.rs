@@ -10,10 +10,9 @@ use cluster::BucketInfo;
 use engine::FollowerLoad;
 use replication::{LinkName, producer::stats::ProducerStats};
 
-use crate::{
-    Shared,
-    request::dcp::Highs,
-    state::shared::{BucketEntry, Snapshot},
+use crate::state::{
+    producers::Highs,
+    shared::{BucketEntry, Shared, Snapshot},
 };
 
 /// Of every node that follows this one in a bucket.

@@ -3,7 +3,9 @@
 use engine::{BucketStats, Pool};
 use stats::{Across, Metric, Unit};
 
-use super::{BucketFacts, Row, counter, gauge};
+use stats::{Row, counter, gauge};
+
+use super::facts::BucketFacts;
 
 type F = BucketFacts;
 

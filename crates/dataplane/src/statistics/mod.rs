@@ -14,18 +14,17 @@ mod durations;
 mod facts;
 pub mod followers;
 mod memory;
+pub mod node_memory;
 mod operations;
 mod process;
 mod views;
 
-use stats::{Reading, Statistic, counter, gauge, row, text};
+use stats::{Reading, Statistic};
 pub(crate) use stats::{Row, pairs, read};
 
-use crate::BucketMeter;
+use crate::figures::meter::BucketMeter;
 
-/// Names and figures, as STAT shows them.
-pub(crate) type Pairs = Vec<(String, String)>;
-
+pub(crate) use self::facts::Pairs;
 pub use self::facts::{BucketFacts, DcpFacts, NodeFacts};
 pub(crate) use self::{
     connections::{DCP, DCP_KINDS},

@@ -2,7 +2,9 @@
 
 use stats::{Metric, Unit};
 
-use super::{BucketFacts, Row, counter};
+use stats::{Row, counter};
+
+use super::facts::BucketFacts;
 use crate::figures::meter::OpKind as K;
 
 type F = BucketFacts;

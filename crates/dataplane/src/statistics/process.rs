@@ -2,7 +2,9 @@
 
 use stats::{Across, Metric, NodeMemory, Unit};
 
-use super::{NodeFacts, Row, counter, gauge, text};
+use stats::{Row, counter, gauge, text};
+
+use super::facts::NodeFacts;
 use crate::request::reply::version_text;
 
 type F = NodeFacts;

@@ -2,7 +2,9 @@
 
 use stats::{Metric, Unit};
 
-use super::{BucketFacts, Row, counter, gauge};
+use stats::{Row, counter, gauge};
+
+use super::facts::BucketFacts;
 
 type F = BucketFacts;
 

@@ -13,7 +13,7 @@ use super::{
     sockets::eventually,
     tls,
 };
-use crate::{ListenerKind, WorkerOptions, state::account::node_memory};
+use crate::{ListenerKind, WorkerOptions, statistics::node_memory::node_memory};
 
 const MIB: u64 = 1 << 20;
 

@@ -19,7 +19,7 @@ use super::{
     sockets::eventually,
     waiting::{durable_set, wire},
 };
-use crate::{ListenerKind, statistics::dcp};
+use crate::{ListenerKind, state::dcp_totals::Kind, statistics::dcp};
 
 const VB: VbId = VbId(5);
 
@@ -138,7 +138,7 @@ fn what_a_connection_has_sent_is_counted_beyond_its_end() {
     eventually("the connections have ended", || totals().all.producers == 0);
     let after = totals();
     assert!(after.all.items_sent >= former.all.items_sent && after.all.bytes_sent >= former.all.bytes_sent);
-    assert!(after.of(dcp::Kind::Search).items_sent >= 2 && after.all.items_remaining == 0);
+    assert!(after.of(Kind::Search).items_sent >= 2 && after.all.items_remaining == 0);
     workers.stop(Duration::from_secs(1));
 }
 

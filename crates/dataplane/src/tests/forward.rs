@@ -12,7 +12,7 @@ use cluster::Command;
 use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_response};
 
 use super::harness::{Client, Node, encode, options};
-use crate::{ListenerKind, Workers, net::node_tls::new_authority, state::helper::Completion};
+use crate::{ListenerKind, Workers, net::node_tls::new_authority, state::completion::Completion};
 
 const BUCKET: &str = "cache";
 

@@ -32,8 +32,9 @@ use super::{
 };
 use crate::{
     ListenerKind, Workers,
-    links::{LinkWish, Links, PeerAddress},
-    net::node_tls::new_authority,
+    links::Links,
+    net::{node_tls::new_authority, peer::PeerAddress},
+    state::link::LinkWish,
 };
 
 const BUCKET: &str = "disk";
@@ -116,7 +117,7 @@ impl Pair {
     }
 
     fn following(&self) -> usize {
-        vbs().filter(|vb| self.links.following(&self.uuid(), *vb).is_some()).count()
+        vbs().filter(|vb| self.links.list().following(&self.uuid(), *vb).is_some()).count()
     }
 
     /// What the replica's node tells of the link.
@@ -168,7 +169,7 @@ fn a_replica_follows_its_active_and_catches_up_when_it_follows_again() {
     assert!(pair.changes.load(Relaxed) > 0);
     write(&pair.active, &vec![b'v'; 40_000]);
     eventually("the replica is level", || pair.is_level());
-    let taken = pair.links.views(&pair.uuid())[0].stats.messages.load(Relaxed);
+    let taken = pair.links.list().views(&pair.uuid())[0].stats.messages.load(Relaxed);
     assert!(taken >= 2 * 2 * 8, "{taken}: a marker and a document each time");
     // Some are not wanted any more: the others go on.
     pair.want(vbs().skip(4), TERM);
@@ -192,7 +193,7 @@ fn values_are_compressed_for_the_way_where_the_buckets_mode_says_so() {
     let pair = Pair::new(["one secret", "one secret"]);
     pair.want(vbs(), TERM);
     eventually("everything is followed", || pair.following() == 64);
-    let received = || pair.links.views(&pair.uuid())[0].stats.bytes.load(Relaxed);
+    let received = || pair.links.list().views(&pair.uuid())[0].stats.bytes.load(Relaxed);
     let value = vec![b'v'; 40_000];
     write(&pair.active, &value);
     eventually("the replica is level", || pair.is_level());
@@ -255,20 +256,20 @@ fn a_link_is_told_of_whether_it_works_or_not() {
     assert_eq!(pair.told("LINK:connected").as_deref(), Some("false"));
     assert_eq!(pair.told("LINK:stream_5_state").as_deref(), Some("dead"));
     assert_eq!(pair.told("ep_dcp_replica_consumer_count").as_deref(), Some("1"));
-    assert_eq!(pair.links.cut_off(&pair.uuid()), [(ACTIVE, 64)].into());
+    assert_eq!(pair.links.list().cut_off(&pair.uuid()), [(ACTIVE, 64)].into());
     pair.stop();
 
     let pair = Pair::new(["one secret", "one secret"]);
     pair.want(vbs(), TERM);
     eventually("everything is followed", || pair.following() == 64);
-    assert!(pair.links.cut_off(&pair.uuid()).is_empty());
+    assert!(pair.links.list().cut_off(&pair.uuid()).is_empty());
     assert_eq!(pair.told("LINK:settee_failure"), None);
     assert_eq!(pair.told("LINK:connected").as_deref(), Some("true"));
     assert_eq!(pair.told("LINK:stream_5_state").as_deref(), Some("reading"));
     assert_eq!(pair.told("LINK:num_streams").as_deref(), Some("64"));
     // Terms that nobody serves are asked for again and again, and are no streams meanwhile.
     pair.want(vbs(), TERM + 1);
-    eventually("nothing is followed", || pair.links.cut_off(&pair.uuid()) == [(ACTIVE, 64)].into());
+    eventually("nothing is followed", || pair.links.list().cut_off(&pair.uuid()) == [(ACTIVE, 64)].into());
     pair.stop();
 }
 
@@ -343,7 +344,7 @@ fn a_connection_over_which_nothing_comes_any_more_is_replaced() {
     way.cut();
     write(&pair.active, b"over another way");
     eventually("the replica is level", || pair.is_level());
-    assert_eq!(pair.links.views(&pair.uuid())[0].connects, 2);
+    assert_eq!(pair.links.list().views(&pair.uuid())[0].connects, 2);
     pair.stop();
 }
 
@@ -386,7 +387,7 @@ fn another_term_is_not_followed() {
     pair.want(vbs().take(1), TERM + 1);
     eventually("the next term is followed", || {
         pair.active.backfill(BUCKET);
-        pair.links.following(&pair.uuid(), VbId(0)) == Some(TERM + 1)
+        pair.links.list().following(&pair.uuid(), VbId(0)) == Some(TERM + 1)
             && pair.active.high_seqno(BUCKET, VbId(0)) == pair.replica.high_seqno(BUCKET, VbId(0))
     });
     pair.stop();

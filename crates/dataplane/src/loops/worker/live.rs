@@ -7,13 +7,13 @@ use std::{io, time::Instant};
 use crate::{
     connection::{After, Connection},
     figures::phases::Owed,
-    loops::worker::{READ_BYTES, slab::ConnectionId},
+    loops::worker::READ_BYTES,
     net::{
         output::{Output, Pending},
         places::Place,
         transport::{ReadOutcome, Transport},
     },
-    request::context::Context,
+    request::{context::Context, located::ConnectionId},
 };
 
 /// A partial frame that needs more than the worker's buffer grows by at least this much per read.

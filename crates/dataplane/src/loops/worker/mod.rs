@@ -18,10 +18,13 @@ use std::{
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
-    connection::{Connection, Located},
+    connection::Connection,
     loops::workers::WorkerOptions,
     net::{output::Output, places::Place},
-    request::context::Context,
+    request::{
+        context::Context,
+        located::{ConnectionId, Located},
+    },
     state::{
         account::{Accounted, NodePool},
         helper::Helper,
@@ -34,7 +37,7 @@ pub(crate) mod live;
 pub(crate) mod slab;
 
 use live::{Buffers, ClientBytes, Live, Verdict};
-use slab::{ConnectionId, Slab};
+use slab::Slab;
 
 const WAKER: Token = Token(usize::MAX);
 /// Events taken from the kernel at once.

@@ -1,8 +1,7 @@
 //! A worker's connections, found by an id that never names two of them: slot in the low half, the slot's
 //! generation in the high half. Late events and wake-ups for a closed connection find nothing.
 
-/// Names a connection for as long as its worker lives.
-pub(crate) type ConnectionId = u64;
+use crate::request::located::ConnectionId;
 
 #[derive(Debug)]
 struct Slot<T> {

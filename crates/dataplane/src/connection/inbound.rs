@@ -11,8 +11,12 @@ use engine::{Bucket, Waiter};
 use protocol::binary::{Decoded, decode_frame_within};
 use replication::consumer::{Broken, Consumer, Taken};
 
-use super::{LinkOrder, LinkWish, WISHES};
-use crate::{connection::After, net::output::Output, request::context::Context};
+use super::After;
+use crate::{
+    net::output::Output,
+    request::context::Context,
+    state::link::{LinkOrder, LinkWish, WISHES},
+};
 
 /// How long a message waits before the replica is asked again whether there is room.
 const ROOM_MILLIS: u64 = 10;

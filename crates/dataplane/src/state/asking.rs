@@ -25,16 +25,12 @@ use protocol::{
 };
 use rustls::{ClientConnection, StreamOwned};
 
-use super::{
-    Unanswered,
-    together::{Answer, Gathering},
-};
 use crate::{
-    links::PeerAddress,
-    net::node_tls::NodeTls,
+    net::{node_tls::NodeTls, peer::PeerAddress},
     state::{
         account::{Accounted, NodeAccount, NodePool},
-        helper::Completion,
+        completion::{Answer, Completion, Unanswered},
+        gathering::Gathering,
         mailbox::Wakes,
     },
 };
@@ -52,25 +48,25 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// Where a link leads, and for which bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Peer {
-    pub(super) address: PeerAddress,
-    pub(super) bucket: String,
+pub(crate) struct Peer {
+    pub(crate) address: PeerAddress,
+    pub(crate) bucket: String,
     /// The node's uuid.
-    pub(super) uuid: String,
+    pub(crate) uuid: String,
     /// Password of the internal user, for as long as some node has no key. Empty: it is not accepted.
-    pub(super) secret: String,
+    pub(crate) secret: String,
 }
 
 impl Peer {
     /// Whether `other` is what this one was.
-    pub(super) fn is_replaced_by(&self, other: &Self) -> bool {
+    pub(crate) fn is_replaced_by(&self, other: &Self) -> bool {
         self != other && (self.address.node, &self.bucket) == (other.address.node, &other.bucket)
     }
 }
 
 /// Packets to be answered, in one go.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(crate) struct Job {
     bytes: Vec<u8>,
     reader: Reader,
     /// Of the packets.
@@ -88,13 +84,13 @@ enum Reader {
 
 impl Job {
     /// One packet.
-    pub(super) fn one(waiter: Waiter, packet: Vec<u8>, account: &Arc<NodeAccount>) -> Self {
+    pub(crate) fn one(waiter: Waiter, packet: Vec<u8>, account: &Arc<NodeAccount>) -> Self {
         Self::new(packet, Reader::One(waiter), account)
     }
 
     /// Those of a gathering's packets that go to one peer, with their places. Together they must fit a batch, but for a
     /// single one.
-    pub(super) fn part(
+    pub(crate) fn part(
         gathering: &Arc<Gathering>,
         packets: Vec<(usize, Vec<u8>)>,
         account: &Arc<NodeAccount>,
@@ -131,14 +127,14 @@ impl Job {
 
 /// The sending end of a link; its thread ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     queue: SyncSender<Job>,
 }
 
 impl Link {
     /// # Errors
     /// `TemporaryFailure` when there is no thread to be had.
-    pub(super) fn start(peer: Peer, wakes: Wakes, node_tls: Arc<NodeTls>) -> Result<Self, Status> {
+    pub(crate) fn start(peer: Peer, wakes: Wakes, node_tls: Arc<NodeTls>) -> Result<Self, Status> {
         let (queue, jobs) = sync_channel(QUEUED_MAX);
         let run = move || run(&peer, &jobs, &wakes, &node_tls);
         match thread::Builder::new().name("settee-forward".into()).spawn(run) {
@@ -152,7 +148,7 @@ impl Link {
 
     /// # Errors
     /// `TemporaryFailure` when too many wait already.
-    pub(super) fn submit(&self, job: Job) -> Result<(), Status> {
+    pub(crate) fn submit(&self, job: Job) -> Result<(), Status> {
         self.queue.try_send(job).map_err(|_| Status::TemporaryFailure)
     }
 }
@@ -244,6 +240,14 @@ fn exchange(connection: &mut Connection, batch: &[Job], wakes: &Wakes) -> bool {
         }
     }
     true
+}
+
+/// What an answer says.
+pub(crate) fn status_of(packet: &[u8]) -> Status {
+    match decode_frame(packet) {
+        Decoded::Frame(frame) => frame.header.status().unwrap_or(Status::Internal),
+        _ => Status::Internal,
+    }
 }
 
 fn read_packet(from: &mut impl Read) -> io::Result<Box<[u8]>> {
@@ -344,7 +348,7 @@ fn converse(connection: &mut Connection, packet: &Packet<'_>) -> io::Result<Vec<
     packet.encode(&mut bytes).map_err(io::Error::other)?;
     connection.get_mut().send(&bytes)?;
     let answer = read_packet(connection)?;
-    match super::status_of(&answer) {
+    match status_of(&answer) {
         Status::Success => Ok(Vec::new()),
         Status::AuthContinue if packet.opcode == Opcode::SaslAuth => match decode_frame(&answer) {
             Decoded::Frame(frame) => Ok(frame.value.to_vec()),

@@ -1,0 +1,27 @@
+//! Where other nodes' data services are.
+
+use base::NodeId;
+use cluster::{Metadata, NodeInfo};
+
+/// Where another node's data service is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddress {
+    /// The node.
+    pub node: NodeId,
+    /// Its host name or address.
+    pub host: String,
+    /// Its port for the binary protocol.
+    pub kv_port: u16,
+    /// Whether that is the port for TLS.
+    pub tls: bool,
+}
+
+impl PeerAddress {
+    /// Where documents come from that this node has.
+    #[must_use]
+    pub fn of(node: &NodeInfo, metadata: &Metadata) -> Self {
+        let tls = metadata.encrypts_data_to(node);
+        let kv_port = if tls { node.ports.kv_tls } else { node.ports.kv };
+        Self { node: node.id, host: node.host.clone(), kv_port, tls }
+    }
+}

@@ -1,0 +1,63 @@
+//! Links by which requests are forwarded to other nodes, made when they are first needed.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
+
+use base::Status;
+use engine::Waiter;
+use parking_lot::Mutex;
+
+use crate::{
+    net::node_tls::NodeTls,
+    state::{
+        asking::{Job, Link, Peer},
+        completion::Completion,
+        mailbox::Wakes,
+    },
+};
+
+/// Connections to each peer, for each bucket. A client's requests always take the same one.
+const LINKS_PER_PEER: u64 = 2;
+
+/// Links to the other nodes, made when they are first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Forwarder {
+    reach: OnceLock<(Wakes, Arc<NodeTls>)>,
+    links: Mutex<HashMap<(Peer, u64), Arc<Link>>>,
+}
+
+impl Forwarder {
+    /// From now on the workers can be reached, and other nodes under TLS.
+    pub(crate) fn reach(&self, wakes: Wakes, node_tls: Arc<NodeTls>) {
+        // Set once, before the first connection.
+        let _ = self.reach.set((wakes, node_tls));
+    }
+
+    /// Has a peer asked for a client's connection; answers come as completions.
+    pub(crate) fn submit(&self, peer: Peer, connection: u64, job: Job) -> Result<(), Status> {
+        let Some((wakes, node_tls)) = self.reach.get() else { return Err(Status::TemporaryFailure) };
+        let lane = connection % LINKS_PER_PEER;
+        let mut links = self.links.lock();
+        let link = match links.get(&(peer.clone(), lane)) {
+            Some(link) => Arc::clone(link),
+            None => {
+                // A node with another password or address is another peer: what is left of the old one ends.
+                links.retain(|(known, _), _| !known.is_replaced_by(&peer));
+                let link = Arc::new(Link::start(peer.clone(), wakes.clone(), Arc::clone(node_tls))?);
+                links.insert((peer, lane), Arc::clone(&link));
+                link
+            }
+        };
+        drop(links);
+        link.submit(job)
+    }
+
+    /// Tells the asking connection, if one is left.
+    pub(crate) fn complete(&self, told: Option<(Waiter, Completion)>) {
+        if let (Some((wakes, _)), Some((waiter, completion))) = (self.reach.get(), told) {
+            wakes.complete(waiter, completion);
+        }
+    }
+}
