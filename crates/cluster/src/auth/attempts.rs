@@ -25,6 +25,8 @@ const FORGOTTEN_MILLIS: u64 = 10 * 60 * 1000;
 const CHECKS_PER_ADDRESS: u32 = 16;
 /// Entries that are kept.
 const ENTRIES_MAX: usize = 8192;
+/// Bytes of a name by which its failures are counted. Names of users have 128 characters at most; strangers send longer ones.
+const NAME_BYTES_MAX: usize = 512;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -156,6 +158,7 @@ impl LoginAttempts {
 
 fn keys(address: IpAddr, user: &str) -> [Key; 2] {
     let network = network_of(address);
+    let user = user.get(..user.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or_default();
     [Key { network, user: None }, Key { network, user: Some(user.to_owned()) }]
 }
 
@@ -230,6 +233,16 @@ mod tests {
         assert!(attempts.begin(AWAY, "ann", 0).is_ok());
         attempts.released(HOME, "0");
         assert!(attempts.begin(HOME, "ann", 0).is_ok());
+    }
+
+    #[test]
+    fn long_names_are_counted_by_their_beginning_and_take_no_memory() {
+        let mut attempts = LoginAttempts::default();
+        let name = |number: u32| format!("{}{number}", "ä".repeat(30_000));
+        let checked = (0..100).filter(|number| fail(&mut attempts, &name(*number), 0)).count();
+        assert_eq!(checked, FREE_PER_USER as usize);
+        let kept = attempts.0.keys().filter_map(|key| key.user.as_ref()).map(String::capacity).sum::<usize>();
+        assert!(kept <= NAME_BYTES_MAX, "{kept} bytes");
     }
 
     #[test]

@@ -46,8 +46,8 @@ const FAILURES_MAX: u32 = 5;
 /// The answer to a login that is not checked.
 const TOO_MANY_ATTEMPTS: Stop =
     Stop::Refused(Status::TemporaryFailure, "Too many logins from this address have failed: try again later");
-/// Longest user name that is looked up or logged.
-const USER_BYTES_MAX: usize = 256;
+/// Longest user name that is looked up: 128 characters.
+const USER_BYTES_MAX: usize = 512;
 
 /// `SASL_LIST_MECHS`.
 pub(crate) fn list_mechanisms(call: &mut Call<'_, '_>) -> Result<(), Stop> {
@@ -285,7 +285,7 @@ fn finish(
     let identity = identity.filter(|identity| auth::is_current(metadata, identity) && may_log_in(identity));
     if let Some(address) = counted_address(call, &event.user) {
         let now = call.context.now.mono_millis;
-        call.context.shared.attempts().told(address, &event.user, identity.is_some(), now);
+        call.context.shared.attempts().told(address, user, identity.is_some(), now);
     }
     let Some(identity) = identity else {
         call.session.failed_logins += 1;

@@ -6,16 +6,27 @@ use std::sync::atomic::Ordering;
 use base::{CollectionId, Status};
 use cluster::{
     BucketParams, Command, LegacyParams,
-    auth::{ScramHash, cram_md5_digest},
+    auth::{ScramHash, certified, cram_md5_digest},
 };
+use engine::Waiter;
 use protocol::{
     binary::{Opcode, Request},
     hello::Feature,
-    sasl::scram::{ClientFinal, ClientFirst, ServerFirst, auth_message, decode_server_final},
+    sasl::{
+        plain::Plain,
+        scram::{ClientFinal, ClientFirst, ServerFirst, auth_message, decode_server_final},
+    },
 };
 
-use super::harness::{Node, Wire};
-use crate::{AuditEvent, ListenerKind, connection::After};
+use super::{
+    harness::{Node, Wire},
+    sockets::eventually,
+};
+use crate::{
+    AuditEvent, ListenerKind,
+    connection::After,
+    state::{completion::Completion, helper::Chore},
+};
 
 fn hash(hash: ScramHash, message: &[u8]) -> Vec<u8> {
     match hash {
@@ -100,6 +111,14 @@ fn every_scram_lets_the_right_password_in_and_no_other() {
 }
 
 #[test]
+fn a_user_with_the_longest_name_logs_in() {
+    let mut node = Node::new();
+    let name = "\u{1f6cb}".repeat(128);
+    node.put_user(&name, "longpw", "data_reader[travel]");
+    log_in(&mut node.connect(ListenerKind::Kv), &name, "longpw");
+}
+
+#[test]
 fn steps_out_of_order_and_unknown_mechanisms_fail() {
     let node = Node::new();
     let mut wire = node.connect(ListenerKind::Kv);
@@ -112,6 +131,72 @@ fn steps_out_of_order_and_unknown_mechanisms_fail() {
     assert_eq!(wire.ask(&auth).status, Status::AuthContinue);
     assert_eq!(wire.ask(&step).status, Status::AuthError, "another nonce");
     assert_eq!(wire.ask(&step).status, Status::AuthError, "an exchange ends with its failure");
+}
+
+/// A connection of a client at that address.
+fn connect_from(node: &Node, address: [u8; 4]) -> Wire {
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.connection.session.peer = Some((address, 1).into());
+    wire
+}
+
+#[test]
+fn guesses_are_refused_after_a_few_whatever_the_mechanism() {
+    let mechanisms: [(&[u8], &[u8], &[u8]); 2] = [
+        (b"SCRAM-SHA512", b"n,,n=Administrator,r=abc", b"c=biws,r=x,p=eA=="),
+        (b"CRAM-MD5", b"", b"secret 00000000000000000000000000000000"),
+    ];
+    for (key, first, last) in mechanisms {
+        let node = Node::new();
+        let guess = |address| {
+            let mut wire = connect_from(&node, address);
+            let began = wire.ask(&Request { key, value: first, ..Request::new(Opcode::SaslAuth) }).status;
+            let goes_on = began == Status::AuthContinue;
+            let step = Request { key, value: last, ..Request::new(Opcode::SaslStep) };
+            if goes_on { wire.ask(&step).status } else { began }
+        };
+        let address = [192, 0, 2, 1];
+        assert!((0..4).all(|_| guess(address) == Status::AuthError), "a few cost nothing");
+        // The time of refusals doubles, so a slow machine meets it too.
+        assert!((0..12).any(|_| guess(address) == Status::TemporaryFailure), "{key:?}");
+        assert_eq!(guess([192, 0, 2, 2]), Status::AuthError, "from another address it is checked");
+    }
+}
+
+#[test]
+fn an_address_with_many_checks_waits_and_others_do_not() {
+    let node = Node::new();
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let helper = node.connect(ListenerKind::Kv).context.helper;
+    // No password is hashed meanwhile.
+    let hold = move || {
+        let _ = wait.recv();
+        Completion::Login(None)
+    };
+    helper.submit(Chore::Password, Waiter { worker: 0, connection: 0, ticket: 0 }, hold).unwrap();
+    let begin = |number: u8, address: [u8; 4]| {
+        let mut wire = connect_from(&node, address);
+        wire.context.helper = helper.clone();
+        let message = Plain::encode(&format!("user{number}"), b"password");
+        let auth = Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) };
+        wire.ask_all(&auth).first().map(|reply| reply.status)
+    };
+    let crowd = [192, 0, 2, 1];
+    assert!((0..16).all(|number| begin(number, crowd).is_none()), "sixteen wait");
+    assert_eq!(begin(16, crowd), Some(Status::TemporaryFailure));
+    assert_eq!(begin(17, [192, 0, 2, 2]), None, "that of another address waits with them");
+    drop(go_on);
+    eventually("the sixteen are checked", || begin(18, crowd).is_none());
+}
+
+#[test]
+fn a_certificate_stands_for_users_that_are_not_locked_and_for_no_bucket() {
+    let mut node = Node::new();
+    let named = |node: &Node, name: &str| certified(&node.shared.snapshot().metadata, name).is_some();
+    assert!(named(&node, "reader") && named(&node, "Administrator"));
+    assert!(!named(&node, "secret") && !named(&node, "nobody"), "a bucket's own name, and nobody's");
+    node.apply(&Command::LockUser { name: "reader".into(), locked: true });
+    assert!(!named(&node, "reader"), "a locked user");
 }
 
 #[test]
