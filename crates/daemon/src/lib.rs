@@ -133,10 +133,16 @@ pub fn serve(options: ServeOptions) -> Result<(), ServeError> {
     Ok(node.stop()?)
 }
 
-/// A running node.
+/// A running node. One that is dropped without [`Node::stop`] stops all the same: its threads end by nothing else.
 pub struct Node {
     ports: PortsInUse,
     listen: IpAddr,
+    /// Until it is stopped.
+    running: Option<Running>,
+}
+
+/// What a node runs.
+struct Running {
     workers: Workers,
     buckets: Arc<OpenBuckets>,
     /// In the order in which they are stopped.
@@ -179,7 +185,8 @@ impl Node {
     /// When the signals cannot be watched.
     pub fn wait_for_signal(&self) -> io::Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
-        self.control_plane.block_on(async {
+        let Some(running) = &self.running else { return Ok(()) };
+        running.control_plane.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             tokio::select! {
@@ -194,7 +201,22 @@ impl Node {
     ///
     /// # Errors
     /// When not all of it could be written, or the disk could not be told that nothing is missing.
-    pub fn stop(self) -> Result<(), NotClosed> {
+    pub fn stop(mut self) -> Result<(), NotClosed> {
+        self.running.take().map_or(Ok(()), Running::stop)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // The caller has given the node up because of something else, and tells that.
+        if let Some(Err(error)) = self.running.take().map(Running::stop) {
+            tracing::error!(%error, "a node that was given up has stopped uncleanly");
+        }
+    }
+}
+
+impl Running {
+    fn stop(self) -> Result<(), NotClosed> {
         tracing::info!("stopping");
         // While the others can still be reached.
         self.agreement.hand_over();

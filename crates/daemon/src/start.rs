@@ -19,7 +19,7 @@ use service::Service;
 use tokio::{runtime::Runtime, sync::watch};
 
 use super::{
-    Node, ServeError, ServeOptions,
+    Node, Running, ServeError, ServeOptions,
     agreement::{self, Agreement, Applied, Inbox},
     audit::AuditLog,
     background::spawn,
@@ -74,9 +74,7 @@ pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
     let services =
         background.serve(listeners, (&plane.workers, &plane.shared), (&control, &buckets), services)?;
     control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
-    let node = Node {
-        ports,
-        listen: options.listen,
+    let running = Running {
         workers: plane.workers,
         buckets,
         node_threads,
@@ -89,6 +87,7 @@ pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
         shutdown,
         _audit: plane.audit,
     };
+    let node = Node { ports, listen: options.listen, running: Some(running) };
     if let Some(path) = &options.ports_file {
         listeners::write_ports_file(path, &node.report())
             .map_err(|source| ServeError::PortsFile { path: path.clone(), source })?;

@@ -7,7 +7,6 @@ use std::{
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    ops::Deref,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -32,34 +31,9 @@ type Tls = StreamOwned<ClientConnection, TcpStream>;
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
-/// A node that stops with its test, also when the test fails. The end of a node that nobody has stopped waits for ever.
-struct Running(Option<Node>);
-
-impl Running {
-    fn stop(mut self) {
-        self.0.take().unwrap().stop().unwrap();
-    }
-}
-
-impl Deref for Running {
-    type Target = Node;
-
-    fn deref(&self) -> &Node {
-        self.0.as_ref().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(node) = self.0.take() {
-            let _ = node.stop();
-        }
-    }
-}
-
-fn start(data_dir: &Path) -> Running {
+fn start(data_dir: &Path) -> Node {
     let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: false };
-    Running(Some(Node::start(support::options(data_dir, bucket)).unwrap()))
+    Node::start(support::options(data_dir, bucket)).unwrap()
 }
 
 /// An authority that signs certificates.
@@ -257,7 +231,7 @@ fn certificates_change_while_the_node_serves() {
     assert!(in_use == 400 && body.contains("in use by the following nodes"), "{body}");
 
     drop(open);
-    node.stop();
+    node.stop().unwrap();
     let node = start(dir.path());
     let ports = node.ports();
     tls(ports.kv_tls, &authority.pem, None);
@@ -266,7 +240,7 @@ fn certificates_change_while_the_node_serves() {
     tls(ports.kv_tls, &fresh, None);
     tls(ports.mgmt_tls, &fresh, None);
     assert_eq!(plain(&node, "DELETE", &path, "").0, 204);
-    node.stop();
+    node.stop().unwrap();
 }
 
 /// A node that trusts an authority, with a user `ann` whom certificates of `cert-ann` stand for; and what its ports show.
@@ -323,7 +297,7 @@ fn a_certificate_logs_its_user_in_and_others_may_use_passwords() {
     // What a user may do ends with the user.
     assert_eq!(plain(&node, "DELETE", "/settings/rbac/users/local/ann", "").0, 200);
     assert_ne!(status(&mut stream, &select()), Some(Status::Success));
-    node.stop();
+    node.stop().unwrap();
 }
 
 #[test]
@@ -355,7 +329,7 @@ fn what_a_certificate_has_opened_ends_with_its_authority() {
     assert_eq!(asks_again(&mut kept), 401);
     assert_eq!(status(&mut other_kv, &select()), Some(Status::Success), "another one vouches for it");
     assert_eq!(asks_again(&mut other_kept), 200);
-    node.stop();
+    node.stop().unwrap();
 }
 
 /// The status of a request on a connection that goes on.
@@ -406,5 +380,5 @@ fn where_certificates_are_mandatory_no_password_is_taken() {
     use_certificates(&node, "disable");
     let mut stream = tls(ports.kv_tls, &shown, None);
     assert_eq!(status(&mut stream, &password()), Some(Status::Success));
-    node.stop();
+    node.stop().unwrap();
 }

@@ -192,9 +192,7 @@ fn what_the_machine_or_the_rules_do_not_allow_is_refused_at_the_start() {
         if let Some(password) = password {
             serve.args(unattended).env("SETTEE_INIT_PASSWORD", password);
         }
-        let ended = serve.output().unwrap();
-        assert!(!ended.status.success(), "{flags:?}");
-        String::from_utf8_lossy(&ended.stderr).into_owned()
+        node::refused_start(serve)
     };
     let said = refused(&["--memory-quota-mb", "9999999"], None);
     assert!(said.contains("--memory-quota-mb") && said.contains("exceeds"), "{said}");

@@ -1,6 +1,7 @@
 //! A `settee serve` process on free ports of loopback, killed when dropped.
 
 use std::{
+    io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -26,6 +27,19 @@ pub(crate) fn settee() -> Command {
 /// `settee serve` on free ports; the ports file lies beside the data.
 pub(crate) fn serve(dir: &Path) -> Command {
     serve_on(dir, &Value::Null, "error")
+}
+
+/// What a node says that refuses to start. A node that serves says so on its standard output, and is ended with the test.
+pub(crate) fn refused_start(mut serve: Command) -> String {
+    let mut process = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    if !ready.is_empty() {
+        process.kill().unwrap();
+    }
+    let ended = process.wait_with_output().unwrap();
+    assert!(ready.is_empty() && !ended.status.success(), "it serves: {ready}");
+    String::from_utf8_lossy(&ended.stderr).into_owned()
 }
 
 /// The same on the ports that an earlier start reported, as far as it did.

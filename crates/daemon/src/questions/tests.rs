@@ -297,7 +297,8 @@ fn a_user_leaves_room_for_others(first: &Member, second: &Member) {
 }
 
 fn a_connection_is_used_again(first: &Member, second: &Member) {
-    let peers = &first.node.services.questions.as_ref().expect("services run").peers;
+    let running = first.node.running.as_ref().expect("it runs");
+    let peers = &running.services.questions.as_ref().expect("services run").peers;
     let kept = peers.kept(second.id());
     assert!((1..8).contains(&kept), "{kept}");
     for _ in 0..20 {
