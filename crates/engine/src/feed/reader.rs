@@ -90,8 +90,8 @@ impl Bucket {
                 let visible = if options.from >= v.marks.visible { v.marks.visible } else { Seqno(0) };
                 // Where no durable write has ended there is nothing to be heard.
                 let resumes = options.inside && options.prepares && v.marks.completed > Seqno(0);
-                // No snapshot ends inside of one that this node was told from disk when it was a replica.
-                let told = v.told_from_disk();
+                // No snapshot ends inside of one that this node was told when it was a replica.
+                let told = v.told_whole();
                 let through = if options.from < told { options.through.max(told) } else { options.through };
                 if is_known { Ok((v.purge_seqno, visible, resumes, through)) } else { Err(Status::Range) }
             })?;
@@ -281,8 +281,8 @@ impl Feed {
             let is_wanted = options.prepares || !kind_of(item).is_prepared();
             if is_wanted && options.filter.passes(DocKey::trusted(item.key())) {
                 let mut told = FeedItem::of_version(item, &shard.arena, options.keys_only);
-                // In a snapshot whose beginning was told from disk, the prepare need not have been: there a commit is a version
-                // like any other.
+                // In a snapshot whose beginning was told before, or to this node from disk, the prepare need not have been: there a commit
+                // is a version like any other.
                 if options.prepares && commits != Seqno(0) && item.seqno() > through {
                     told.prepared = commits;
                 }

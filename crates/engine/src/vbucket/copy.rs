@@ -44,6 +44,12 @@ impl VBucket {
         self.following.disk_end
     }
 
+    /// Up to here its history may come from snapshots of several items. Whatever they were read from, they leave out versions that they
+    /// have a newer one of. A state in between is known to the node that told them, and perhaps to others, but not here.
+    pub(crate) fn told_whole(&self) -> Seqno {
+        self.following.disk_end.max(self.following.several_end)
+    }
+
     /// Where a feed of a copy that follows another node's is whole again that was told what the disk had at `end`: further on where that
     /// lies inside a snapshot, or may, since more was synced meanwhile.
     pub(crate) fn whole_behind(&self, end: Seqno) -> Seqno {
@@ -60,7 +66,10 @@ impl VBucket {
     /// The open snapshot is whole.
     pub(crate) fn close_snapshot(&mut self, is_persistent: bool, deferred: &mut DeferredEffects<'_>) {
         let is_first = std::mem::take(&mut self.following.is_partial);
-        let Some(open) = self.following.snapshots.close(is_first) else { return };
+        let Some((open, has_several)) = self.following.snapshots.close(is_first) else { return };
+        if has_several {
+            self.following.several_end = open.end;
+        }
         if open.from_disk {
             self.following.disk_end = open.end;
             self.purge_seqno = self.purge_seqno.max(open.purge_seqno.min(open.end));

@@ -25,6 +25,9 @@ pub(crate) struct Following {
     pub(crate) prepared: Seqno,
     /// The last whole snapshot from disk ends here: it is acknowledged once that is synced. A later active knows it still.
     pub(crate) disk_end: Seqno,
+    /// The last whole snapshot that can have left something out ends here, whatever it was read from: see
+    /// [`told_whole`](crate::vbucket::VBucket::told_whole).
+    pub(crate) several_end: Seqno,
     pub(crate) high_prepared: Seqno,
     /// Grows whenever the copy has another failover log than before.
     pub(crate) logs: u32,

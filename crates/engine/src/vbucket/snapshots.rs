@@ -62,16 +62,17 @@ impl Snapshots {
         self.items = self.items.saturating_add(1);
     }
 
-    /// The open one is whole.
-    pub(crate) fn close(&mut self, is_first: bool) -> Option<Open> {
+    /// The open one is whole; and whether it had several items.
+    pub(crate) fn close(&mut self, is_first: bool) -> Option<(Open, bool)> {
         let open = self.open.take()?;
-        if std::mem::take(&mut self.items) > 1 {
+        let has_several = std::mem::take(&mut self.items) > 1;
+        if has_several {
             self.unsynced.push_back((open.start, open.end));
         }
         if is_first {
             self.first_end = Some(open.end);
         }
-        Some(open)
+        Some((open, has_several))
     }
 
     /// What has come of the open one is all that will.
