@@ -101,6 +101,7 @@ impl Agent {
             let mut may_still_serve = false;
             for (uuid, plans) in &mut self.buckets {
                 if let Some(copies) = buckets.copies(uuid) {
+                    self.wishes_changed |= plans.forget_another_life(&*copies, &mut step);
                     self.wishes_changed |= plans.carry_out(&*copies, &mut step, now);
                     plans.leave(&*copies, &mut step, now);
                     plans.look_for_parts(&*copies);
@@ -151,8 +152,9 @@ impl Agent {
     }
 
     /// The group was formed anew. Versions of its metadata are not those of the group before: this node has acted by none of them yet.
-    pub(crate) fn begin_again(&mut self) {
+    pub fn begin_again(&mut self) {
         self.applied = 0;
+        self.buckets.values_mut().for_each(|plans| plans.is_in_another_life = true);
     }
 
     /// Whether anything is not plainly settled: then [`Agent::report`] changes without metadata changing.
@@ -218,6 +220,8 @@ struct BucketPlans {
     is_volatile: bool,
     /// Where the next call begins.
     next: VbId,
+    /// Copies may have terms of another life of the group.
+    is_in_another_life: bool,
 }
 
 /// A change to be made.
@@ -301,6 +305,33 @@ impl BucketPlans {
         } else {
             self.parts.remove(&vb);
         }
+    }
+
+    /// Has copies forget terms that are not this life's; whether wishes have changed. Terms leap where a group is formed anew, so those of the
+    /// life before are earlier. But two groups that were formed anew of the same one leap alike: a node that has lived in one of them, and is
+    /// in the other one now, would not obey an earlier term, and would take the same one for what it has done already.
+    fn forget_another_life(&mut self, copies: &impl Copies, step: &mut Step) -> bool {
+        if !mem::take(&mut self.is_in_another_life) {
+            return false;
+        }
+        let mut wishes_changed = false;
+        for (plan, number) in Arc::clone(&self.plans).iter().zip(0..) {
+            let vb = VbId(number);
+            let is_of_another_life = |copy: Copy| copy.term > 0 && copy.term >= plan.term;
+            if !is_of_another_life(copies.copy(vb)) {
+                continue;
+            }
+            if let Err(status) = copies.forget_role(vb) {
+                step.failed = Some(status);
+                self.is_in_another_life = true;
+                continue;
+            }
+            self.todo.insert(vb);
+            self.leaving.remove(&vb);
+            let done = self.done.get_mut(usize::from(number)).and_then(Option::take);
+            wishes_changed |= done.is_some_and(|done| matches!(done.1, Duty::Follow(_)));
+        }
+        wishes_changed
     }
 
     fn is_in_chain(&self, vb: VbId) -> bool {

@@ -69,6 +69,13 @@ pub trait Copies {
     /// When there is none.
     fn note_loss(&self, vb: VbId) -> Result<(), Status>;
 
+    /// A copy has its role from another life of the group, whose terms say nothing in this one. It has none then, serves nobody, stays, and
+    /// does not count before it has caught up.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn forget_role(&self, vb: VbId) -> Result<(), Status>;
+
     /// Has a copy serve nobody; it stays.
     ///
     /// # Errors
@@ -123,6 +130,10 @@ impl Copies for Bucket {
 
     fn note_loss(&self, vb: VbId) -> Result<(), Status> {
         Bucket::note_loss(self, vb)
+    }
+
+    fn forget_role(&self, vb: VbId) -> Result<(), Status> {
+        Bucket::forget_role(self, vb)
     }
 
     fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {

@@ -103,6 +103,10 @@ impl Copies for Fake {
         Ok(())
     }
 
+    fn forget_role(&self, vb: VbId) -> Result<(), Status> {
+        self.change("forget", vb, VbRole::Dead, 0)
+    }
+
     fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {
         self.change("dead", vb, VbRole::Dead, term)
     }
@@ -620,4 +624,30 @@ fn a_bucket_that_is_gone_is_not_wished_for() {
     node.metadata.buckets.clear();
     assert!(node.step().wishes_changed);
     assert!(node.agent.wishes().is_empty());
+}
+
+/// Two groups that were formed anew of the same one have plans of the same terms, or of earlier ones than the node has obeyed.
+#[test]
+fn terms_of_another_life_of_the_group_are_forgotten() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    node.plan(3, VbPlan::settled(vec![B, A], 7));
+    node.plan(4, VbPlan::settled(vec![A, B], 7));
+    node.plan(5, VbPlan::settled(vec![B, A], 7));
+    node.settle();
+    assert_eq!(node.agent.wishes()[0].streams.len(), usize::from(VBS) - 2);
+    // In the group that it is in now an earlier term holds for one, the same for another, a later one for the third.
+    node.plan_all(|plan| plan.term = 10);
+    node.plan(3, VbPlan::settled(vec![A, B], 5));
+    node.plan(4, VbPlan::settled(vec![A, B], 7));
+    node.plan(5, VbPlan::settled(vec![B, A], 9));
+    node.agent.begin_again();
+    let calls = node.settle();
+    let of = |vb: &str| -> Vec<&str> {
+        calls.iter().filter(|call| call.contains(vb)).map(String::as_str).collect()
+    };
+    assert_eq!(of(" 3@"), ["forget 3@0", "replica 3@5"]);
+    assert_eq!(of(" 4@"), ["forget 4@0", "replica 4@7"], "though it is what was done already");
+    assert_eq!(of(" 5@"), ["chain 1 5@9"], "it goes on");
+    assert_eq!(of(" 6@"), ["replica 6@10"]);
+    assert!(node.settle().is_empty());
 }

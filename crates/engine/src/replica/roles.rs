@@ -400,10 +400,40 @@ impl Bucket {
         if (v.role, v.term) == (role, term) {
             return Ok(());
         }
+        self.end_role(slot, &mut v, (role, term), shard, &mut deferred);
+        Ok(())
+    }
+
+    /// A copy has its role from another life of the group, whose terms say nothing in this one. From here on it has none, and follows
+    /// whatever term comes. What it holds stays. That may lack what was acknowledged in the life that counts: it does not count before it has
+    /// caught up.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when there is no such vBucket at all.
+    pub fn forget_role(&self, vb: VbId) -> Result<(), Status> {
+        let _one_at_a_time = self.role_changes.lock();
+        let (slot, shard) = self.slot(vb)?;
+        let mut deferred = self.deferred(shard);
+        let mut v = slot.vb.lock();
+        // What it was to be emptied for was said in that life.
+        shard.to_reset.lock().remove(&vb);
+        self.end_role(slot, &mut v, (VbRole::Dead, 0), shard, &mut deferred);
+        v.may_lack = true;
+        Ok(())
+    }
+
+    fn end_role(
+        &self,
+        slot: &Slot,
+        v: &mut VBucket,
+        (role, term): (VbRole, u64),
+        shard: &Shard,
+        deferred: &mut DeferredEffects<'_>,
+    ) {
         if v.feeds() {
             // What it has prepared itself it holds, like what it was told.
             v.note_whole();
-            v.raise_high_prepared(shard.store.is_some(), &mut deferred);
+            v.raise_high_prepared(shard.store.is_some(), deferred);
         }
         v.locks = Locks::default();
         v.events.hand_over();
@@ -411,8 +441,7 @@ impl Bucket {
             v.pending.take_waiters().into_iter().for_each(|waiter| deferred.wake(waiter));
             v.persistence_waiters.drain(..).for_each(|entry| deferred.wake(entry.1));
         }
-        self.set_role(slot, &mut v, role, term, &mut deferred);
-        Ok(())
+        self.set_role(slot, v, role, term, deferred);
     }
 
     /// Has go what a dead vBucket holds: it is nothing then, and never was anything. Where there is a disk the flusher does it some

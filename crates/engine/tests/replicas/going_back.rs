@@ -287,3 +287,25 @@ fn an_only_copy_in_the_making_is_all_there_is() {
     assert!(status(&replica).complete);
     assert_eq!(get(&replica, b"\0k").unwrap(), b"told");
 }
+
+#[test]
+fn a_copy_that_forgets_its_role_obeys_an_earlier_term_and_is_fed_by_nobody() {
+    let copy = node(BucketKind::Couchbase, VbRole::Dead);
+    copy.bucket.make_replica(VB, 7).unwrap();
+    let start = copy.bucket.replica_begin(VB, 7, copy.now()).unwrap();
+    copy.bucket.replica_accept_log(start.inflow, &[(VbUuid(77), Seqno(0))], copy.now()).unwrap();
+    copy.bucket.replica_marker(start.inflow, &marker(0, 1, false), copy.now()).unwrap();
+    let version = |seqno| item(ReplicaKind::Mutation, b"\0k", seqno);
+    copy.bucket.replica_item(start.inflow, &version(1), copy.now()).unwrap();
+    assert_eq!(copy.bucket.make_replica(VB, 5), Err(Status::Invalid));
+    copy.bucket.forget_role(VB).unwrap();
+    assert_eq!(copy.bucket.vb_role(VB), Ok((VbRole::Dead, 0)));
+    // In a term that is the same by chance, too, nothing comes from a node of the other life.
+    copy.bucket.make_replica(VB, 7).unwrap();
+    let late = copy.bucket.replica_marker(start.inflow, &marker(1, 2, false), copy.now());
+    assert_eq!(late, Err(Status::NotMyVbucket));
+    copy.bucket.forget_role(VB).unwrap();
+    copy.bucket.make_replica(VB, 5).unwrap();
+    let status = status(&copy);
+    assert_eq!((status.term, status.history.high_seqno, status.may_lack), (5, Seqno(1), true));
+}

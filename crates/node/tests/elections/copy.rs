@@ -313,6 +313,12 @@ impl Copies for Shelf {
         Ok(())
     }
 
+    fn forget_role(&self, _: VbId) -> Result<(), Status> {
+        let mut held = self.held.borrow_mut();
+        (held.role, held.term, held.following, held.may_lack) = (VbRole::Dead, 0, None, true);
+        Ok(())
+    }
+
     fn make_dead(&self, _: VbId, term: u64) -> Result<(), Status> {
         self.change(VbRole::Dead, term)
     }
