@@ -10,6 +10,7 @@ mod alerts;
 mod carrying_out;
 mod documents;
 mod joining;
+mod moment;
 mod node_control;
 mod obstacles;
 mod proposing;
@@ -298,6 +299,14 @@ impl Control {
     /// undoes nothing.
     pub(crate) fn caught_up(&self) -> bool {
         self.caught_up.load(Ordering::Acquire)
+    }
+
+    /// What `read` makes of the metadata, with the life that they are of and whether this node has caught up with what was agreed on in it.
+    /// Read one by one they may be of different moments: what a node knew when it started is nothing to act on, even if it has caught
+    /// up right after.
+    pub(crate) fn at_one_moment<T>(&self, read: impl FnMut() -> T) -> (T, u64, bool) {
+        let (read, (life, caught_up)) = moment::unchanged_beside(|| (self.life(), self.caught_up()), read);
+        (read, life, caught_up)
     }
 
     /// The life of its group that this node acts in; see [`Applied::life`].

@@ -86,10 +86,11 @@ impl Reconciler {
     /// Does some of what the metadata ask for; after how many milliseconds to look again, if not at once.
     fn look(&mut self) -> Option<u64> {
         let Parts { control, buckets, links, shared, .. } = &self.parts;
-        // What the buckets that are open are by.
-        let metadata = Arc::clone(&shared.snapshot().metadata);
-        // Asked for after the metadata: it is their life, or a later one that is about to be published.
-        let (life, uuid, caught_up) = (control.life(), control.this_node(), control.caught_up());
+        let read = || {
+            // What the buckets that are open are by.
+            (Arc::clone(&shared.snapshot().metadata), control.this_node())
+        };
+        let ((metadata, uuid), life, caught_up) = control.at_one_moment(read);
         let (lease, lease_now) = (&shared.lease, lease::clock_millis());
         let view = View { buckets, links };
         let step = self.reconciler.look(
