@@ -245,6 +245,41 @@ fn a_new_active_tells_the_end_of_a_collection_of_which_nothing_is_left() {
     assert_eq!(told(&rig), ["+s@0", "+c10@2", "-c9@3"]);
 }
 
+/// The scope has no collection by which a copy could know of it, before a restart or after.
+#[test]
+fn a_new_active_tells_the_end_of_a_scope_without_collections() {
+    for restarts in [false, true] {
+        let mut rig = Rig::with_manifest(options(BucketKind::Couchbase), manifest(2, &[]));
+        rig.flush();
+        assert_eq!(told(&rig), ["+s@2"]);
+        let gone = Arc::new(Manifest { uid: ManifestUid(3), next_id: 20, ..Manifest::default() });
+        if restarts {
+            rig = Rig { manifest: Arc::clone(&gone), ..rig }.restart();
+        }
+        for vb in (0..VBUCKETS).map(VbId) {
+            rig.bucket.make_replica(vb, 7).unwrap();
+        }
+        rig.warm_up();
+        rig.bucket.set_manifest(gone, rig.now());
+        for _ in 0..2 {
+            while rig.bucket.expire(rig.now(), Budget::default()).more {}
+            rig.flush();
+        }
+        let alone = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
+        for vb in (0..VBUCKETS).map(VbId) {
+            rig.bucket.activate(vb, 8, alone.clone(), rig.now()).unwrap();
+        }
+        rig.flush();
+        assert_eq!(told(&rig), ["-s8@3"], "after a restart: {restarts}");
+        // What was told is known no more, and told no more.
+        while rig.bucket.expire(rig.now(), Budget::default()).more {}
+        let before = high_seqnos(&rig);
+        let later = Manifest { uid: ManifestUid(4), next_id: 20, ..Manifest::default() };
+        rig.bucket.set_manifest(Arc::new(later), rig.now());
+        assert_eq!(high_seqnos(&rig), before);
+    }
+}
+
 #[test]
 fn a_directory_older_than_events_gets_them() {
     // Nothing on disk tells a directory written before there were events from one in which they were lost, but for

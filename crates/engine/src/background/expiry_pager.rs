@@ -101,10 +101,7 @@ impl Bucket {
                         v.record_owed(&env, &mut deferred);
                     }
                     if !needs_walk(&v, &env, collections, rests_until <= now.mono_millis) {
-                        // Those whose end is not told yet are what a new active copy goes by to tell it.
-                        if !env.keeps_tombstones() || v.events.told() >= collections.uid() {
-                            v.counts.retain_collections(|id| !collections.is_dropped(id));
-                        }
+                        forget_ended(&mut v, &env, collections);
                         return true;
                     }
                     let dropped = v.counts.drop_evicted(|id| collections.is_dropped(id));
@@ -188,6 +185,19 @@ impl Bucket {
 /// How long a vBucket with so many documents rests after a walk.
 fn rest_secs(documents: usize) -> u32 {
     u32::try_from(documents / WALKED_PER_SEC).unwrap_or(u32::MAX).min(REST_SECS_MAX)
+}
+
+/// Forgets scopes and collections that have ended.
+fn forget_ended(v: &mut VBucket, env: &Env<'_>, collections: &CollectionTable) {
+    // Those whose end is not told yet are what a new active copy goes by to tell it.
+    if env.keeps_tombstones() && v.events.told() < collections.uid() {
+        return;
+    }
+    v.counts.retain_collections(|id| !collections.is_dropped(id));
+    // The default scope has no events.
+    if v.counts.scopes().len() >= collections.manifest().scopes.len() {
+        v.counts.retain_scopes(|id| !collections.is_scope_dropped(id));
+    }
 }
 
 fn needs_walk(v: &VBucket, env: &Env<'_>, collections: &CollectionTable, is_rested: bool) -> bool {

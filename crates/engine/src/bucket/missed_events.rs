@@ -28,7 +28,7 @@ impl Bucket {
         let (told, known) = {
             let v = slot.vb.lock();
             let known: Vec<CollectionId> = v.counts.collections().map(|count| count.id).collect();
-            (v.events.told(), known)
+            (v.events.told(), (known, v.counts.scopes().to_vec()))
         };
         if told >= manifest.uid {
             return;
@@ -46,7 +46,7 @@ impl Bucket {
         env: &Env<'_>,
         vb: VbId,
         manifest: &Manifest,
-        known: &[CollectionId],
+        (known, known_scopes): &(Vec<CollectionId>, Vec<ScopeId>),
     ) -> Vec<SystemEvent> {
         let listed =
             manifest.scopes.iter().flat_map(|scope| &scope.collections).map(|collection| collection.id);
@@ -60,6 +60,7 @@ impl Bucket {
         let mut events: Vec<SystemEvent> = collections.iter().filter_map(of_collection).collect();
         let mut scopes: BTreeSet<ScopeId> = manifest.scopes.iter().map(|scope| scope.id).collect();
         scopes.extend(events.iter().map(|event| event.what.scope()));
+        scopes.extend(known_scopes);
         let of_scope = |&scope: &ScopeId| find(&Happening::ScopeBegin { scope, name: "".into() });
         events.extend(scopes.iter().filter_map(of_scope));
         events

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use base::{CollectionId, DocKey, Manifest, ManifestUid, Now};
+use base::{CollectionId, DocKey, Manifest, ManifestUid, Now, ScopeId};
 
 /// An expiry cap as a manifest gives it: the bucket's, or one of the collection's own (0: none).
 type Cap = Option<u32>;
@@ -58,6 +58,11 @@ impl CollectionTable {
     /// Whether the collection existed once and is gone for good. Reserved ones are never in a manifest and never gone.
     pub(crate) fn is_dropped(&self, id: CollectionId) -> bool {
         id.get() < self.manifest.next_id && !id.is_reserved() && self.cap(id).is_none()
+    }
+
+    /// Whether the scope existed once and is gone for good.
+    pub(crate) fn is_scope_dropped(&self, id: ScopeId) -> bool {
+        id.get() < self.manifest.next_id && self.manifest.scopes.iter().all(|scope| scope.id != id)
     }
 }
 

@@ -1,11 +1,11 @@
 //! What a vBucket holds, counted as it changes. Plain numbers under the vBucket's lock: a shared counter would be the
 //! one cache line all cores fight over. System events take memory and nothing else: they are nobody's items.
 
-use base::{CollectionId, DocKey, Seqno};
+use base::{CollectionId, DocKey, ScopeId, Seqno};
 
 use crate::{
     memory::item::ItemRef,
-    vbucket::system_events::{collection_of_key, is_system_key},
+    vbucket::system_events::{collection_of_key, is_system_key, scope_of_key},
 };
 
 /// What the counters need to know of one version.
@@ -62,6 +62,8 @@ pub(crate) struct Counts {
     default: CollectionCount,
     /// Other collections seen so far, ascending by id. Bounded by what manifests have listed.
     others: Vec<CollectionCount>,
+    /// Scopes that events are about, ascending. They have no documents: a new active knows by nothing else which of them its consumers know.
+    scopes: Vec<ScopeId>,
 }
 
 impl Counts {
@@ -168,12 +170,27 @@ impl Counts {
     #[inline]
     pub(crate) fn advance(&mut self, key: DocKey<'_>, seqno: Seqno) {
         let collection = if is_system_key(key.encoded()) {
-            let Some(id) = collection_of_key(key.encoded()) else { return };
+            let Some(id) = collection_of_key(key.encoded()) else { return self.meet_scope(key) };
             if id == CollectionId::DEFAULT { &mut self.default } else { self.other_mut(id) }
         } else {
             self.collection_mut(key)
         };
         collection.high_seqno = collection.high_seqno.max(seqno);
+    }
+
+    #[cold]
+    fn meet_scope(&mut self, key: DocKey<'_>) {
+        if let Some(id) = scope_of_key(key.encoded())
+            && let Err(index) = self.scopes.binary_search(&id)
+        {
+            self.scopes.reserve_exact(1);
+            self.scopes.insert(index, id);
+        }
+    }
+
+    /// Scopes that events are about.
+    pub(crate) fn scopes(&self) -> &[ScopeId] {
+        &self.scopes
     }
 
     #[inline]
@@ -213,5 +230,10 @@ impl Counts {
     /// Forgets collections that are gone and empty. To be called only once the vBucket's events tell that they are gone.
     pub(crate) fn retain_collections(&mut self, mut keep: impl FnMut(CollectionId) -> bool) {
         self.others.retain(|count| count.items > 0 || keep(count.id));
+    }
+
+    /// Forgets scopes that are gone. To be called only once the vBucket's events tell that they are gone.
+    pub(crate) fn retain_scopes(&mut self, mut keep: impl FnMut(ScopeId) -> bool) {
+        self.scopes.retain(|&id| keep(id));
     }
 }

@@ -99,6 +99,12 @@ pub(crate) fn collection_of_key(key: &[u8]) -> Option<CollectionId> {
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().map(CollectionId)
 }
 
+/// The scope that the event under this key is about, where it is not about a collection.
+pub(crate) fn scope_of_key(key: &[u8]) -> Option<ScopeId> {
+    let digits = key.get(1..)?.strip_prefix(SCOPE_KEY)?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().map(ScopeId)
+}
+
 impl Happening {
     /// The scope it is about or happened in.
     #[must_use]
@@ -241,7 +247,8 @@ mod tests {
         assert_eq!(collection_of_key(&begin), Some(CollectionId(0x1f)));
         let scope = Happening::ScopeEnd { scope: ScopeId(9) }.key();
         assert_eq!(scope, b"\x01_scope:9");
-        assert_eq!(collection_of_key(&scope), None);
+        assert_eq!((collection_of_key(&scope), scope_of_key(&scope)), (None, Some(ScopeId(9))));
+        assert_eq!(scope_of_key(&begin), None);
         assert!(is_system_key(&begin) && is_system_key(&scope) && !is_system_key(b"\0k"));
     }
 }
