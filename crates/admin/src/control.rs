@@ -11,7 +11,7 @@ use base::NodeId;
 use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, auth::Identity, consensus::Epoch};
 use http::{Behind, BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
-use stats::{Reading, Samples, SlowOperation, Statistic, SystemStats, Zoom};
+use stats::{ConnectionsReport, HotReport, Reading, Samples, SlowOperation, Statistic, SystemStats, Zoom};
 
 use crate::{
     certificates::Certificates,
@@ -106,6 +106,15 @@ pub trait NodeControl: Gate {
     /// Operations that took long on this node of late, the oldest first.
     fn slow_operations(&self) -> Vec<SlowOperation> {
         Vec::new()
+    }
+    /// What most operations of a bucket go to and come from on this node; nothing when it is not open.
+    fn hot(&self, bucket: &str) -> Option<HotReport> {
+        let _ = bucket;
+        None
+    }
+    /// What connections to this node do. Takes a moment, in which they are watched.
+    fn connections(&self) -> BoxFuture<'_, ConnectionsReport> {
+        Box::pin(std::future::ready(ConnectionsReport::default()))
     }
     /// What fires on this node, the gravest first.
     fn firing_alerts(&self) -> Vec<FiringAlert> {

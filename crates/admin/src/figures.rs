@@ -238,6 +238,16 @@ pub(crate) async fn every<T: DeserializeOwned + Send + 'static>(
     path: &'static str,
     own: T,
 ) -> (Vec<(NodeId, T)>, Vec<NodeId>) {
+    every_about(call, path, Vec::new(), own).await
+}
+
+/// The same with a question that has a body.
+pub(crate) async fn every_about<T: DeserializeOwned + Send + 'static>(
+    call: &Call,
+    path: &'static str,
+    body: Vec<u8>,
+    own: T,
+) -> (Vec<(NodeId, T)>, Vec<NodeId>) {
     let (control, this) = (&call.api.control, call.api.control.this_node());
     let (mut told, mut missing) = (Vec::new(), Vec::new());
     let mut asked = tokio::task::JoinSet::new();
@@ -249,7 +259,7 @@ pub(crate) async fn every<T: DeserializeOwned + Send + 'static>(
         } else if call.status.silent.contains(&id) {
             missing.push(id);
         } else {
-            let (control, question) = (Arc::clone(control), question(node, path, Vec::new()));
+            let (control, question) = (Arc::clone(control), question(node, path, body.clone()));
             asked.spawn(async move { (id, ask::<T>(control.as_ref(), question).await) });
         }
     }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use admin::{NodeControl as _, Webhook};
 use base::bucket::BucketKind;
+use dataplane::BucketMeter;
 use engine::{Bucket, Pressure};
 use http::Gate as _;
 use parking_lot::Mutex;
@@ -13,13 +14,13 @@ use tokio::sync::watch as flags;
 use watch::{
     Severity,
     alerts::{self, Board, Change, Firing, Holds},
-    judge,
+    hot, judge,
     silences::Outbox,
     trend::{LOOKS, grows},
 };
 
 use super::{control::Control, webhook};
-use stats::Zoom;
+use stats::{HotClient, Zoom};
 
 use crate::statistics::{FiringFacts, of_alert};
 
@@ -125,9 +126,10 @@ impl Control {
                 .into_iter()
                 .flatten()
                 .collect();
-        for (bucket, _) in self.open_buckets().metered_buckets() {
+        for (bucket, meter) in self.open_buckets().metered_buckets() {
             holding.extend(self.pressure_of(&bucket));
             holding.extend(self.trends_of(&bucket));
+            holding.extend(self.hot_of(bucket.name(), &meter));
         }
         holding
     }
@@ -217,6 +219,31 @@ impl Control {
             );
         }
         holding
+    }
+
+    /// A key or a client that takes too much of a bucket. The texts go to logs, so they name neither.
+    fn hot_of(&self, name: &str, meter: &BucketMeter) -> Vec<Holds> {
+        let node = self.address();
+        let report = meter.hot(name, self.loops().0.now().mono_millis);
+        let percent = |share: f64| share * 100.0;
+        let key = report.keys.first().filter(|key| hot::is_hot_key(key.share, key.per_second)).map(|key| {
+            let (percent, per_second) = (percent(key.share), key.per_second);
+            let text = format!(
+                "A single document takes {percent:.0} % of the operations of bucket \"{name}\" on node {node}: {per_second:.0} a \
+                 second."
+            );
+            Holds::new(&alerts::HOT_KEY, name, text)
+        });
+        let is_hot = |one: &&HotClient| hot::is_hot_client(one.share, one.per_second, report.addresses);
+        let client = report.clients.first().filter(is_hot).map(|client| {
+            let (percent, per_second) = (percent(client.share), client.per_second);
+            let text = format!(
+                "A single client address takes {percent:.0} % of the operations of bucket \"{name}\" on node {node}: \
+                 {per_second:.0} a second."
+            );
+            Holds::new(&alerts::HOT_CLIENT, name, text)
+        });
+        key.into_iter().chain(client).collect()
     }
 
     /// Objectives whose budgets burn too fast, by what this node has counted.

@@ -34,6 +34,7 @@ mod identity;
 mod internal;
 mod latency_past;
 mod listeners;
+mod loads;
 mod maps;
 mod node_thread;
 mod objectives;

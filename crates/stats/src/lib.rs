@@ -7,11 +7,13 @@
 //!
 //! Deliberately absent: the figures themselves, and their gathering.
 
+mod load;
 mod machine;
 mod row;
 mod slow;
 mod statistic;
 
+pub use load::{ConnectionLoad, ConnectionsReport, HotClient, HotKey, HotReport};
 pub use machine::{NodeMemory, SystemStats};
 pub use row::{Row, counter, gauge, pairs, read, row, text};
 pub use slow::SlowOperation;

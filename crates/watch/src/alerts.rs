@@ -96,6 +96,14 @@ alerts! {
         "Keys and metadata take more than half of a bucket's quota.",
         "There are many documents with small values.",
         "Raise the quota, or switch the bucket to full eviction, which lets whole documents leave memory.";
+    HOT_KEY "hot_key" Warning 30 60:
+        "A quarter or more of a bucket's operations on a node go to a single document.",
+        "Many clients read or write one document: a counter, a configuration, a lock.",
+        "`settee top --hot` names the document. Cache it in the application, or split it into several documents.";
+    HOT_CLIENT "hot_client" Warning 30 60:
+        "Half or more of a bucket's operations on a node come from a single address, though others use the bucket too.",
+        "An application runs away, repeats its requests, or does the work of others.",
+        "`settee top --hot` names the address, its users and programs. Look at what that application does.";
     DISK_LOW "disk_low" Critical 0 10:
         "The disk of a node has less free space than is kept free; only deletions are accepted.",
         "Documents, or files of others, have filled the disk.",

@@ -10,6 +10,7 @@
 
 pub mod alerts;
 pub mod burn;
+pub mod hot;
 pub mod probe;
 pub mod ring;
 pub mod silences;

@@ -16,6 +16,7 @@ mod failover;
 mod groups;
 pub(crate) mod health;
 mod latency;
+mod loads;
 mod log_lines;
 mod logs;
 mod membership;
@@ -35,7 +36,6 @@ mod setup;
 mod silences;
 mod sizing;
 mod slo;
-mod slow;
 mod stats;
 mod stats_range;
 pub(crate) mod table;
@@ -127,7 +127,9 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
         ["settee", "logs"] if get => log_lines::show(call),
-        ["settee", "slow"] if get => slow::list(call).await,
+        ["settee", "slow"] if get => loads::slow(call).await,
+        ["settee", "hot", bucket] if get => loads::hot(call, bucket).await,
+        ["settee", "connections"] if get => loads::connections(call).await,
         ["settee", "latency", bucket] if get => latency::show(call, bucket).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
@@ -147,7 +149,9 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "join" => return membership::join(call).await,
         "figures" => return figures::show(call),
         "samples" => return stats::show(call),
-        "slow" => return slow::show(call),
+        "slow" => return loads::show_slow(call),
+        "hot" => return loads::show_hot(call),
+        "connections" => return loads::show_connections(call).await,
         "latency" => return latency::answer(call),
         "objectives" => return objectives::show(call),
         "alerts" => return alerts::show(call),

@@ -316,6 +316,14 @@ pub(crate) const ROUTES: &[Route] = &[
     put("settee/probe", MANAGES, "Sets which buckets are probed, whether by writes too, and how often."),
     get("settee/probe/metrics", Needs::Cluster(P::ClusterStats), "This node's probes under published names."),
     get("settee/slow", SEES, "Operations that took half a second or longer of late, on every node."),
+    // A key is content.
+    get(
+        "settee/hot/{bucket}",
+        Needs::Within(P::Read),
+        "Documents that many operations go to, on every node, as far as the sender may read them.",
+    ),
+    // Connections name users and addresses.
+    get("settee/connections", SEES_SECURITY, "Connections and clients with the most load, on every node."),
     get(
         "settee/latency/{bucket}",
         Needs::Bucket(P::Stats),

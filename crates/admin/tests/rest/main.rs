@@ -12,6 +12,7 @@ mod console;
 mod documents;
 mod health;
 mod http;
+mod loads;
 mod node;
 mod quota;
 mod rights;

@@ -18,7 +18,10 @@ use settee_admin::{
     NodeControl, Obstacle, Regenerate,
     documents::{Document, DocumentAct, DocumentAnswer, DocumentQuestion, DocumentRefusal, Octets, Version},
 };
-use stats::{Across, Kind, Metric, Reading, Samples, Statistic, SystemStats, Unit, Zoom};
+use stats::{
+    Across, ConnectionLoad, ConnectionsReport, HotKey, HotReport, Kind, Metric, Reading, Samples, Statistic,
+    SystemStats, Unit, Zoom,
+};
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
 use crate::http::{Response, connect, request};
@@ -253,6 +256,33 @@ impl NodeControl for FakeNode {
         let is_here = self.elsewhere.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err();
         let refused = DocumentAnswer::Refused(DocumentRefusal::NotHere);
         Box::pin(async move { Ok(if is_here { self.do_with_documents(question) } else { refused }) })
+    }
+    fn hot(&self, bucket: &str) -> Option<HotReport> {
+        // Every collection has a hot key of its name.
+        let meta = self.metadata();
+        let scopes = meta.buckets.get(bucket)?.manifest.scopes.iter();
+        let keys = scopes.flat_map(|scope| scope.collections.iter()).map(|collection| HotKey {
+            key: collection.name.as_bytes().to_vec(),
+            collection: collection.id.get(),
+            share: 0.5,
+            per_second: 10.0,
+        });
+        Some(HotReport {
+            bucket: bucket.into(),
+            per_second: 20.0,
+            keys: keys.collect(),
+            ..HotReport::default()
+        })
+    }
+    fn connections(&self) -> BoxFuture<'_, ConnectionsReport> {
+        let one = |client: &str, per_second| ConnectionLoad {
+            client: client.into(),
+            user: "ann".into(),
+            per_second,
+            ..ConnectionLoad::default()
+        };
+        let busiest = vec![one("10.0.0.1:1", 1.0), one("10.0.0.2:2", 2.0)];
+        Box::pin(async { ConnectionsReport { open: 2, busiest, clients: Vec::new() } })
     }
     fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {
         let meta = self.metadata();

@@ -9,6 +9,8 @@ use std::{
 use clap::Args as ClapArgs;
 use serde_json::Value;
 
+mod hot;
+
 use super::{
     Failure,
     cluster::{Access, Session},
@@ -24,7 +26,8 @@ The busiest buckets come first. Alerts that fire stand below the tables. Control
 EXAMPLES
   settee top -u admin
   settee top --node 10.0.0.2 --every 1 -u admin
-  settee top --once --bucket app -u admin")]
+  settee top --once --bucket app -u admin
+  settee top --hot --bucket app -u admin      hot documents need the right to read them")]
 pub(crate) struct Args {
     /// Print once and end
     #[arg(long)]
@@ -41,6 +44,10 @@ pub(crate) struct Args {
     /// Only buckets whose name has this in it
     #[arg(long, value_name = "TEXT")]
     bucket: Option<String>,
+
+    /// Documents, addresses and connections with the most operations, in place of nodes and buckets
+    #[arg(long)]
+    hot: bool,
 
     #[command(flatten)]
     access: Access,
@@ -63,6 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn page(args: &Args, session: &Session) -> Result<String, Failure> {
+    if args.hot {
+        return hot::page(session, (args.node.as_deref(), args.bucket.as_deref()));
+    }
     let pool = session.get("/pools/default")?;
     let buckets = session.get("/pools/default/buckets?skipMap=true")?;
     let alerts = session.get("/settee/alerts")?;

@@ -347,6 +347,16 @@ impl NodeControl for Control {
         self.shared.slow.all()
     }
 
+    fn hot(&self, bucket: &str) -> Option<stats::HotReport> {
+        let snapshot = self.shared.snapshot();
+        let entry = snapshot.buckets.get(bucket)?;
+        Some(entry.meter.hot(bucket, self.shared.now().mono_millis))
+    }
+
+    fn connections(&self) -> BoxFuture<'_, stats::ConnectionsReport> {
+        Box::pin(self.loads.connections(&self.shared, &self.wakes))
+    }
+
     fn firing_alerts(&self) -> Vec<FiringAlert> {
         let shown = |firing: Firing| FiringAlert {
             name: firing.about.name.to_owned(),

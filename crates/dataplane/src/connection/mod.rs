@@ -107,6 +107,8 @@ pub(crate) struct Connection {
     blocked: bool,
     /// A parked request must not be overtaken.
     barrier: bool,
+    /// Operations that were answered on it.
+    pub(crate) answered: u64,
 }
 
 /// What became of one request.
@@ -147,7 +149,7 @@ impl Connection {
     }
 
     fn speaking(session: Session, protocol: Protocol) -> Self {
-        Self { session, protocol, waiting: Waiting::default(), blocked: false, barrier: false }
+        Self { session, protocol, waiting: Waiting::default(), blocked: false, barrier: false, answered: 0 }
     }
 
     /// Whether somebody has logged in, or no login is needed for its bucket.
@@ -173,6 +175,11 @@ impl Connection {
     /// Whether nothing more may be executed, and so nothing be read, until a parked request is done.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked || self.link().is_some_and(Inbound::is_blocked)
+    }
+
+    /// Whether this node has opened it, to another one.
+    pub(crate) fn is_link(&self) -> bool {
+        self.link().is_some()
     }
 
     fn link(&self) -> Option<&Inbound> {
@@ -534,6 +541,7 @@ impl Connection {
         context.check_turn_time |= traits.may_take_long;
         let Err(stop) = result else {
             context.ran(traits.kind);
+            self.session.draw(request.key, context);
             return if self.session.quitting { Flow::Close } else { Flow::Next };
         };
         if !stop.keeps_output() {
@@ -552,6 +560,7 @@ impl Connection {
             return if self.blocked { Flow::Parked } else { Flow::Next };
         }
         context.ran(traits.kind);
+        self.session.draw(request.key, context);
         if self.session.quitting { Flow::Close } else { flow }
     }
 
@@ -579,9 +588,11 @@ impl Connection {
     }
 
     /// Records what was executed since `others` requests were parked; `queued` is how long it waited for its turn.
-    fn record_batch(&self, others: usize, queued: Option<Duration>, context: &mut Context) {
+    fn record_batch(&mut self, others: usize, queued: Option<Duration>, context: &mut Context) {
         let parked = self.waiting.len().saturating_sub(others) as u64;
-        let Some(slow) = context.record_batch(self.session.meter(), parked, queued) else { return };
+        let (answered, slow) = context.record_batch(self.session.meter(), parked, queued);
+        self.answered = self.answered.wrapping_add(answered);
+        let Some(slow) = slow else { return };
         let bucket = self.session.attached();
         let asker = Asker {
             bucket: bucket.map(|bucket| bucket.name.to_string()).unwrap_or_default(),

@@ -17,7 +17,12 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::figures::phases::Phase;
+use stats::HotReport;
+
+use crate::figures::{
+    hot::{self, HotRow},
+    phases::Phase,
+};
 
 /// Kinds of operation that are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,6 +147,7 @@ struct Row {
     latencies: [Histogram; OpKind::COUNT],
     misses: [Cell; OpKind::COUNT],
     phases: [Histogram; Phase::COUNT],
+    hot: HotRow,
 }
 
 /// What housekeeping does for a bucket.
@@ -266,6 +272,20 @@ impl BucketMeter {
     pub fn chore(&self, chore: Chore) -> PhaseReport {
         let histogram = self.chores.get(chore as usize).into_iter();
         PhaseReport { micros: total_micros(histogram.clone()), steps: total_steps(histogram) }
+    }
+
+    /// Where a worker counts hot keys and clients.
+    pub(crate) fn hot_row(&self, worker: usize) -> Option<&HotRow> {
+        self.rows.get(worker).map(|row| &row.hot)
+    }
+
+    /// What most operations of the last seconds went to and came from; `now_millis` is of the loops' monotonic clock.
+    #[must_use]
+    pub fn hot(&self, bucket: &str, now_millis: u64) -> HotReport {
+        let mut report = hot::report(self.rows.iter().map(|row| &row.hot), now_millis);
+        bucket.clone_into(&mut report.bucket);
+        report.clients.iter_mut().for_each(|client| bucket.clone_into(&mut client.bucket));
+        report
     }
 
     /// Counts operations of one kind that took this long. Called by `worker` only.

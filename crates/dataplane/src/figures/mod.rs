@@ -1,5 +1,6 @@
 //! What is counted and timed. Loops write it, statistics read it.
 
+pub(crate) mod hot;
 pub mod machine;
 pub mod meter;
 pub mod phases;

@@ -262,6 +262,7 @@ impl TextCall<'_> {
         }
         .and_then(|written| written.map_err(Stop::Status));
         self.context.ran(kind);
+        self.session.draw(key, self.context);
         if matches!(found, Err(Stop::Status(Status::KeyNotFound))) {
             bucket.meter.miss(self.context.worker, kind);
         }
@@ -346,6 +347,7 @@ impl TextCall<'_> {
                 self.session.require(privilege, key.key)?;
                 let applied = apply(self, vb, key);
                 self.context.ran(kind);
+                self.session.draw(key, self.context);
                 if matches!(applied, Err(Stop::Status(Status::KeyNotFound))) {
                     self.session.bucket()?.meter.miss(self.context.worker, kind);
                 }

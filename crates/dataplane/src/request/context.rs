@@ -13,6 +13,7 @@ use engine::Waiter;
 
 use crate::{
     figures::{
+        hot,
         meter::{BucketMeter, OpKind},
         phases::{Phase, Stopwatch},
         slow::{SLOW, SlowBatch},
@@ -74,6 +75,8 @@ pub(crate) struct Context {
     pub(crate) ran: Vec<(OpKind, u64)>,
     /// What the request that goes on now has waited for, and how long.
     pub(crate) waited: Option<(Phase, Duration)>,
+    /// Operations until the next one that is counted among hot keys and clients.
+    until_sample: u32,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
 }
@@ -103,6 +106,7 @@ impl Context {
             check_turn_time: false,
             ran: Vec::new(),
             waited: None,
+            until_sample: hot::EVERY,
             bytes_read: 0,
             bytes_written: 0,
         }
@@ -159,20 +163,35 @@ impl Context {
         }
     }
 
+    /// Whether the lot for hot keys and clients falls on this operation.
+    #[inline]
+    pub(crate) fn is_drawn(&mut self) -> bool {
+        self.until_sample = self.until_sample.saturating_sub(1);
+        self.until_sample == 0
+    }
+
+    /// Begins the distance to the next one that is drawn. It is random: clients that ask in a fixed order would otherwise be counted
+    /// at the same place each time.
+    #[cold]
+    pub(crate) fn draw_next(&mut self) {
+        let distance = self.dice.roll() % u64::from(2 * hot::EVERY - 1);
+        self.until_sample = 1 + u32::try_from(distance).unwrap_or(hot::EVERY);
+    }
+
     /// Records the operations executed since the last time, and `parked` more that have to wait, which took the time
     /// since the clock was last read. `queued` is how long they waited for their turn, unless that was counted before.
-    /// Returns those that were slow.
+    /// Returns how many were answered, and those that were slow.
     pub(crate) fn record_batch(
         &mut self,
         meter: Option<&BucketMeter>,
         parked: u64,
         queued: Option<Duration>,
-    ) -> Option<SlowBatch> {
+    ) -> (u64, Option<SlowBatch>) {
         let waited = self.waited.take();
         let answered: u64 = self.ran.iter().map(|(_, count)| count).sum();
         let requests = answered + parked;
         if requests == 0 {
-            return None;
+            return (0, None);
         }
         let now = Instant::now();
         let mut slow = None;
@@ -193,7 +212,7 @@ impl Context {
             }
         }
         self.ran.clear();
-        slow
+        (answered, slow)
     }
 
     /// Whether what was executed took so long that others have to come first.

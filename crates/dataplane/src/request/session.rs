@@ -6,12 +6,12 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use base::{CollectionId, DocKey, Status, bucket::BucketKind, hash};
+use base::{CollectionId, DocKey, HashedKey, Status, bucket::BucketKind, hash};
 use cluster::auth::{self, Domain, Identity, Privilege, Privileges};
 use protocol::hello::{Feature, FeatureSet};
 
 use crate::{
-    figures::meter::BucketMeter,
+    figures::{hot, meter::BucketMeter},
     net::{
         client_certificate::{self, ClientCertificate},
         listener::ListenerKind,
@@ -250,6 +250,24 @@ impl Session {
     #[inline]
     pub(crate) fn meter(&self) -> Option<&BucketMeter> {
         self.attached().filter(|_| !self.is_probe).map(|bucket| &*bucket.meter)
+    }
+
+    /// Lets an operation on a document take part in the lot for hot keys and clients.
+    #[inline]
+    pub(crate) fn draw(&self, key: HashedKey<'_>, context: &mut Context) {
+        if context.is_drawn() {
+            self.sample(key, context);
+        }
+    }
+
+    #[cold]
+    fn sample(&self, key: HashedKey<'_>, context: &mut Context) {
+        context.draw_next();
+        if !key.key.encoded().is_empty()
+            && let Some(row) = self.meter().and_then(|meter| meter.hot_row(context.worker))
+        {
+            row.note(context.now.mono_millis, key, hot::address_of(self.peer));
+        }
     }
 
     /// The bucket, if one was selected.

@@ -5,14 +5,18 @@
 //! and the order to stop. A post costs one short mutex and, only when the worker is not already due to look, one
 //! `eventfd` write. Queues are bounded by what they name: one wake-up per parked request, one message per socket.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use base::Status;
 use engine::Waiter;
 use mio::Waker;
+use stats::ConnectionsReport;
 
 use crate::{
     net::{listener::ListenerKind, places::Place, transport::Transport},
@@ -39,6 +43,21 @@ pub(crate) enum Purpose {
     Link(Box<LinkOrder>),
 }
 
+/// Is told what the connections of a worker have done since the look before.
+pub(crate) struct Look(Box<dyn FnOnce(ConnectionsReport) + Send>);
+
+impl Look {
+    pub(crate) fn answer(self, report: ConnectionsReport) {
+        (self.0)(report);
+    }
+}
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Look")
+    }
+}
+
 /// What a worker finds when it looks.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
@@ -52,6 +71,8 @@ pub(crate) struct Mail {
     pub(crate) completions: Vec<(Waiter, Completion)>,
     /// A new snapshot was published: push cluster maps.
     pub(crate) config_changed: bool,
+    /// Readers that want to know what connections do.
+    pub(crate) looks: Vec<Look>,
     /// Finish what is in flight, but end by then (monotonic milliseconds).
     pub(crate) stop_by: Option<u64>,
 }
@@ -143,6 +164,15 @@ impl Wakes {
     /// Whether no worker executes anything any more in a snapshot before that generation. [`Wakes::config_changed`] has them look.
     pub fn all_follow(&self, generation: u64) -> bool {
         self.mailboxes.iter().all(|mailbox| mailbox.follows.load(Ordering::Acquire) >= generation)
+    }
+
+    /// Has every worker tell what its connections have done since it was asked last. A worker that ends tells nothing: `told` is
+    /// dropped there.
+    pub fn look_at_connections(&self, told: impl FnOnce(ConnectionsReport) + Clone + Send + 'static) {
+        for mailbox in self.mailboxes.iter() {
+            let look = Look(Box::new(told.clone()));
+            mailbox.post(|mail| mail.looks.push(look));
+        }
     }
 
     /// Delivers how a slow command ended.

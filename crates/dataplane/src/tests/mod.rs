@@ -9,6 +9,7 @@ mod garbage;
 mod harness;
 mod large_documents;
 mod links;
+mod loads;
 mod logins;
 mod pacing;
 mod phases;

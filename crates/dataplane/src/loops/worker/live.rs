@@ -57,6 +57,12 @@ pub(crate) struct Live {
     pub(crate) progress_at: u64,
     /// What is counted in the worker's held bytes.
     pub(crate) held: ClientBytes,
+    /// What it has done so far.
+    pub(super) traffic: Traffic,
+    /// The same at the last look at loads.
+    pub(super) looked_at: Traffic,
+    /// When something was read last (monotonic milliseconds).
+    pub(super) read_at: u64,
 }
 
 /// Bytes held on behalf of clients.
@@ -83,6 +89,14 @@ pub(crate) struct Buffers {
     /// Ciphertext on its way to TLS.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) output: Output,
+}
+
+/// What has gone over a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) answered: u64,
+    pub(super) read: u64,
+    pub(super) written: u64,
 }
 
 /// What to do with a connection after its turn.
@@ -126,6 +140,9 @@ impl Live {
             scheduled: None,
             progress_at: 0,
             held: ClientBytes::default(),
+            traffic: Traffic::default(),
+            looked_at: Traffic::default(),
+            read_at: 0,
         }
     }
 
@@ -334,6 +351,8 @@ impl Live {
             ReadOutcome::Bytes { count, drained } => {
                 self.unread = !drained || self.peer_closed;
                 context.bytes_read += count as u64;
+                self.traffic.read += count as u64;
+                self.read_at = context.now.mono_millis;
                 count
             }
             ReadOutcome::Empty => {
@@ -373,6 +392,7 @@ impl Live {
         let transport = &mut self.transport;
         let written = output.with_slices(|slices| transport.write(slices))?;
         context.bytes_written += written as u64;
+        self.traffic.written += written as u64;
         if written < length {
             self.pending = Some(Box::new(output.take_rest(written)));
             self.progress_at = context.now.mono_millis;
@@ -406,6 +426,7 @@ impl Live {
                 return Ok(false);
             }
             context.bytes_written += written as u64;
+            self.traffic.written += written as u64;
             self.progress_at = context.now.mono_millis;
             pending.advance(written);
             if pending.len() == 0 {

@@ -34,6 +34,7 @@ use crate::{
 };
 
 pub(crate) mod live;
+mod loads;
 pub(crate) mod slab;
 
 use live::{Buffers, ClientBytes, Live, Verdict};
@@ -92,6 +93,8 @@ pub(crate) struct Worker {
     next_sweep: u64,
     totals_at: u64,
     stop_by: Option<u64>,
+    /// When loads were looked at last (monotonic milliseconds).
+    looked_at: u64,
 }
 
 impl Worker {
@@ -137,6 +140,7 @@ impl Worker {
             next_sweep: 0,
             totals_at: 0,
             stop_by: None,
+            looked_at: 0,
         }
     }
 
@@ -219,6 +223,7 @@ impl Worker {
                 schedule(&mut self.ready, live, self.context.stopwatch.at());
             }
         }
+        self.tell_loads(&mut mail);
         if let Some(stop_by) = mail.stop_by.take() {
             self.stop_by = Some(stop_by);
             for live in self.connections.iter_mut() {
@@ -226,6 +231,17 @@ impl Worker {
             }
         }
         self.mail = mail;
+    }
+
+    /// Answers readers that want to know what connections do; those that ask at once have one answer.
+    fn tell_loads(&mut self, mail: &mut Mail) {
+        if mail.looks.is_empty() {
+            return;
+        }
+        let now = self.context.now.mono_millis;
+        let report = loads::look(&mut self.connections, now, now.saturating_sub(self.looked_at));
+        self.looked_at = now;
+        mail.looks.drain(..).for_each(|look| look.answer(report.clone()));
     }
 
     fn adopt(&mut self, new: NewConnection) {

@@ -1,0 +1,164 @@
+//! `/settee/slow`, `/settee/hot/B` and `/settee/connections`: operations that took half a second or longer, and keys, clients and
+//! connections that load the nodes. Of Settee alone.
+//!
+//! A sender sees slow operations of buckets whose statistics it may see. Users and their addresses are for senders that may see logs,
+//! which name them as well; so are connections. Keys are content: the table of routes lets in only senders that may read somewhere in
+//! the bucket, and they see the keys of those collections.
+
+use cluster::auth::Privilege;
+use http::reply::{self, Outcome, json_ok};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stats::{ConnectionLoad, HotKey};
+
+use super::{nodes, users::rfc3339};
+use crate::{call::Call, figures};
+
+/// Where nodes tell the others.
+const SLOW_PATH: &str = "/_settee/slow";
+const HOT_PATH: &str = "/_settee/hot";
+const CONNECTIONS_PATH: &str = "/_settee/connections";
+/// Connections of an answer, where a request does not say, and most of them.
+const CONNECTIONS: usize = 100;
+const CONNECTIONS_MAX: usize = 1_000;
+
+/// `GET /settee/slow`: the last ones of each node, the newest first.
+pub(super) async fn slow(call: &Call) -> Outcome {
+    let (told, missing) = figures::every(call, SLOW_PATH, call.api.control.slow_operations()).await;
+    let mut all: Vec<_> = told
+        .into_iter()
+        .flat_map(|(node, operations)| operations.into_iter().map(move |operation| (node, operation)))
+        .filter(|(_, operation)| call.holds(Privilege::Stats, Some(operation.bucket.as_str())))
+        .collect();
+    all.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.at_ms));
+    let name = |node| call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
+    let sees_users = call.holds(Privilege::SecurityRead, None);
+    let of_user = |text: String| if sees_users { Value::from(text) } else { Value::Null };
+    let shown = all.into_iter().map(|(node, one)| {
+        let phases: Vec<Value> =
+            one.phases.iter().map(|(phase, micros)| json!({ "phase": phase, "us": micros })).collect();
+        json!({
+            "at": rfc3339(one.at_ms), "node": name(node), "bucket": one.bucket, "operation": one.operation,
+            "count": one.count, "tookUs": one.took_us, "phases": phases, "user": of_user(one.user),
+            "client": of_user(one.client), "agent": of_user(one.agent),
+        })
+    });
+    let missing: Vec<_> = missing.into_iter().filter_map(name).collect();
+    Ok(json_ok(&json!({ "operations": shown.collect::<Vec<_>>(), "missingNodes": missing })))
+}
+
+/// `POST /_settee/slow`: those of this node.
+pub(super) fn show_slow(call: &Call) -> Outcome {
+    told(&call.api.control.slow_operations())
+}
+
+#[derive(Deserialize, Serialize)]
+struct Question {
+    bucket: String,
+}
+
+/// `GET /settee/hot/B`: keys that many operations go to on each node, as far as the sender may read them.
+pub(super) async fn hot(call: &Call, bucket: &str) -> Outcome {
+    let info = call.bucket(bucket)?;
+    let question = serde_json::to_vec(&Question { bucket: bucket.into() }).unwrap_or_default();
+    let own = call.api.control.hot(bucket);
+    let (told, missing) = figures::every_about(call, HOT_PATH, question, own).await;
+    let held = call.sender().privileges(Some(bucket));
+    let mut keys = Vec::new();
+    let mut per_second = 0.0;
+    for (node, report) in told {
+        let Some(report) = report else { continue };
+        per_second += report.per_second;
+        let name = call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
+        for key in report.keys {
+            let Some((scope, collection)) = info.manifest.collection(base::CollectionId(key.collection))
+            else {
+                continue;
+            };
+            if held.has_in(scope.id, collection.id, Privilege::Read) {
+                keys.push((key.per_second, view(&key, name.as_deref(), (&scope.name, &collection.name))));
+            }
+        }
+    }
+    keys.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let keys: Vec<Value> = keys.into_iter().map(|(_, key)| key).collect();
+    let missing: Vec<_> = missing
+        .into_iter()
+        .filter_map(|node| call.meta.node_by_id(node).map(|node| nodes::hostname(call, node)))
+        .collect();
+    Ok(json_ok(&json!({
+        "bucket": bucket, "operationsPerSecond": per_second, "keys": keys, "missingNodes": missing,
+    })))
+}
+
+fn view(key: &HotKey, node: Option<&str>, (scope, collection): (&str, &str)) -> Value {
+    json!({
+        "key": String::from_utf8_lossy(&key.key), "scope": scope, "collection": collection, "node": node,
+        "operationsPerSecond": key.per_second, "share": key.share,
+    })
+}
+
+/// `POST /_settee/hot`: what this node has counted.
+pub(super) fn show_hot(call: &Call) -> Outcome {
+    let Question { bucket } =
+        serde_json::from_slice(&call.body).map_err(|error| reply::bad_request(&error.to_string()))?;
+    told(&call.api.control.hot(&bucket))
+}
+
+/// `GET /settee/connections`: those with the most load over all nodes, and the busiest addresses.
+pub(super) async fn connections(call: &Call) -> Outcome {
+    let limit = match call.query.get("limit").map(str::parse::<usize>) {
+        None => CONNECTIONS,
+        Some(Ok(limit)) if (1..=CONNECTIONS_MAX).contains(&limit) => limit,
+        Some(_) => {
+            return Err(reply::bad_request(&format!("limit must be a number from 1 to {CONNECTIONS_MAX}")));
+        }
+    };
+    let own = call.api.control.connections().await;
+    let (reports, missing) = figures::every(call, CONNECTIONS_PATH, own).await;
+    let name = |node| call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
+    let (mut busiest, mut clients, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    for (node, report) in reports {
+        let name = name(node);
+        open.push(json!({ "node": name, "connections": report.open }));
+        busiest.extend(report.busiest.into_iter().map(|one| (name.clone(), one)));
+        clients.extend(report.clients.into_iter().map(|one| (name.clone(), one)));
+    }
+    busiest.sort_by(|(_, one), (_, other)| weight(other).total_cmp(&weight(one)));
+    clients.sort_by(|(_, one), (_, other)| other.per_second.total_cmp(&one.per_second));
+    let busiest = busiest.iter().take(limit).map(|(node, one)| {
+        json!({
+            "node": node, "client": one.client, "user": one.user, "bucket": one.bucket, "agent": one.agent,
+            "operationsPerSecond": one.per_second, "bytesReadPerSecond": one.read_per_second,
+            "bytesWrittenPerSecond": one.written_per_second, "idleMs": one.idle_ms, "isTls": one.is_tls,
+            "isStream": one.is_stream, "isInternal": one.is_internal,
+        })
+    });
+    let busiest: Vec<Value> = busiest.collect();
+    let clients = clients.iter().take(limit).map(|(node, one)| {
+        json!({
+            "node": node, "bucket": one.bucket, "address": one.address, "operationsPerSecond": one.per_second,
+            "share": one.share,
+        })
+    });
+    let clients: Vec<Value> = clients.collect();
+    let missing: Vec<_> = missing.into_iter().filter_map(name).collect();
+    Ok(json_ok(&json!({
+        "open": open, "connections": busiest, "clients": clients, "missingNodes": missing,
+    })))
+}
+
+/// A KiB is as much as an operation.
+fn weight(one: &ConnectionLoad) -> f64 {
+    one.per_second + (one.read_per_second + one.written_per_second) / 1_024.0
+}
+
+/// `POST /_settee/connections`: those of this node.
+pub(super) async fn show_connections(call: &Call) -> Outcome {
+    told(&call.api.control.connections().await)
+}
+
+fn told<T: Serialize>(report: &T) -> Outcome {
+    let report = serde_json::to_value(report).map_err(|error| reply::bad_request(&error.to_string()))?;
+    Ok(json_ok(&report))
+}
