@@ -165,7 +165,7 @@ function One({ name }) {
         </>
       )}
     >
-      <p><a href={to('buckets')}>All buckets</a></p>
+      <p class="links"><a href={to('buckets')}>All buckets</a> <a href={to('latency', name)}>Latency</a> <a href={to('clients', name)}>Clients</a> <a href={to('documents', name)}>Documents</a> <a href={to('collections', name)}>Collections</a> <a href={to('views', name)}>Views</a></p>
       <Trouble error={seen.error} />
       {bucket.nodes?.some((node) => node.status === 'unhealthy') ? <p><Badge kind="bad">A node of this bucket does not answer</Badge></p> : null}
       <Facts bucket={bucket} />

@@ -4,6 +4,7 @@ import { ask, drop, part, post } from './api.js';
 import { moment } from './format.js';
 import { Confirm, Dialog, Field, Form, Loading, Page, Table, Trouble, note } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
+import { at, put } from './path.js';
 import { go, to } from './route.js';
 
 const PER_PAGE = 50;
@@ -23,12 +24,16 @@ function fault(text) {
   }
 }
 
+/** Whether a browser keeps a document as it is by reading it, but for white space: digits, and members of one name. */
+function keeps(text) {
+  const packed = text.replace(/("(?:\\.|[^"\\])*")|\s+/g, (_, string = '') => string);
+  return JSON.stringify(JSON.parse(text)) === packed;
+}
+
 /** JSON with one member a line, unless anything but white space in it would change by being read: digits, or members of one name. */
 function laidOut(text) {
   try {
-    const value = JSON.parse(text);
-    const packed = text.replace(/("(?:\\.|[^"\\])*")|\s+/g, (_, string = '') => string);
-    return JSON.stringify(value) === packed ? JSON.stringify(value, null, 2) : text;
+    return keeps(text) ? JSON.stringify(JSON.parse(text), null, 2) : text;
   } catch {
     return text;
   }
@@ -38,6 +43,42 @@ function laidOut(text) {
 function pathOf(base, key) {
   if (key === '.' || key === '..') throw new Error('A browser cannot ask for a document of this key. Use a client.');
   return `${base}/${part(key)}`;
+}
+
+/** One part of the document, by its path, to be read and changed beside the whole. */
+function Part({ text, setText }) {
+  const [path, setPath] = useState('');
+  const [draft, setDraft] = useState();
+  let found;
+  let trouble = '';
+  try {
+    // A browser would change digits and doubled names elsewhere in the document by reading it.
+    if (path && !keeps(text)) throw new Error('The document has to be changed as a whole: a browser would change its numbers or names by reading it.');
+    found = path ? at(JSON.parse(text), path) : undefined;
+    if (path && found === undefined) trouble = 'There is nothing at this path yet.';
+  } catch (error) {
+    trouble = error.message;
+  }
+  const shown = draft ?? (found === undefined ? '' : JSON.stringify(found, null, 2));
+  const take = () => {
+    try {
+      setText(JSON.stringify(put(JSON.parse(text), path, JSON.parse(shown)), null, 2));
+      setDraft(undefined);
+    } catch (error) {
+      note(error.message, true);
+    }
+  };
+  return (
+    <details>
+      <summary>A part of it, by its path</summary>
+      <Field label="Path" value={path} spellcheck={false} autocomplete="off" error={trouble} help="As tracks[0].title; `a.b` in backticks is one name." onInput={(event) => { setPath(event.currentTarget.value); setDraft(undefined); }} />
+      <div class="field">
+        <label for="part">Value at the path, as JSON</label>
+        <textarea id="part" rows="5" spellcheck={false} value={shown} disabled={!path} onInput={(event) => setDraft(event.currentTarget.value)} />
+      </div>
+      <button type="button" class="small" disabled={draft === undefined || Boolean(fault(draft))} onClick={take}>Put it into the document</button>
+    </details>
+  );
 }
 
 function Editor({ base, id, close }) {
@@ -83,6 +124,7 @@ function Editor({ base, id, close }) {
               <p id="fault" class="trouble" aria-live="polite">{wrong}</p>
             </div>
           )}
+          {document.base64 !== undefined || wrong || text === undefined ? null : <Part text={text} setText={setText} />}
           {isNew ? null : <button type="button" class="small" onClick={() => setDeleting(true)}>Delete this document</button>}
         </Form>
       ) : <Loading of={seen} />}

@@ -1,6 +1,8 @@
 // Every page, in the order of the navigation.
 import { Alerts } from './alerts.jsx';
 import { Buckets } from './buckets.jsx';
+import { Certificates } from './certificates.jsx';
+import { Clients } from './clients.jsx';
 import { Collections } from './collections.jsx';
 import { Documents } from './documents.jsx';
 import { Latency } from './latency.jsx';
@@ -17,10 +19,12 @@ export const pages = [
   { path: 'buckets', title: 'Buckets', Show: Buckets },
   { path: 'alerts', title: 'Alerts', Show: Alerts },
   { path: 'latency', title: 'Latency', Show: Latency },
+  { path: 'clients', title: 'Clients', Show: Clients },
   { path: 'documents', title: 'Documents', Show: Documents },
   { path: 'collections', title: 'Collections', Show: Collections },
   { path: 'views', title: 'Views', Show: Views },
   { path: 'users', title: 'Users', Show: Users },
+  { path: 'certificates', title: 'Certificates', Show: Certificates },
   { path: 'settings', title: 'Settings', Show: Settings },
   { path: 'logs', title: 'Logs', Show: Logs },
 ];

@@ -1,9 +1,9 @@
 // Servers: who is a member, how each one is, and everything that changes that: adding, failing over, recovering, rebalancing.
 import { useState } from 'preact/hooks';
-import { ask, post } from './api.js';
+import { ask, drop, post, put } from './api.js';
 import { bytes, count, duration, percent } from './format.js';
 import { Badge, Confirm, Dialog, Field, Form, Loading, Meter, Page, Table, Trouble, attempt, note } from './parts.jsx';
-import { usePoll } from './poll.js';
+import { useAsk, usePoll } from './poll.js';
 
 const look = async () => {
   const [pool, tasks] = await Promise.all([ask('/pools/default'), ask('/pools/default/tasks').catch(() => [])]);
@@ -144,6 +144,71 @@ const Remove = ({ node, pool, close }) => (
   </Confirm>
 );
 
+/** Moves a node to another group: the whole division is sent, as of the version that was read. */
+async function move({ uri, groups }, node, to) {
+  const kept = ({ nodes }) => nodes.filter((one) => one.otpNode !== node).map(({ otpNode }) => ({ otpNode }));
+  const all = groups.map((group) => ({ name: group.name, uri: group.uri, nodes: [...kept(group), ...(group.uri === to ? [{ otpNode: node }] : [])] }));
+  await ask(uri, { method: 'PUT', text: JSON.stringify({ groups: all }) });
+}
+
+function GroupDialog({ dialog, division, close }) {
+  const { what, group } = dialog;
+  const nodes = division.groups.flatMap((one) => one.nodes);
+  if (what === 'move') {
+    return (
+      <Dialog title="Move a server to another group" close={close}>
+        <Form action="Move it" cancel={close} send={async ({ node, to }) => { await move(division, node, to); note('Rebalance to spread the copies over the groups.'); close(); }}>
+          <Field label="Server" name="node">{nodes.map((one) => <option key={one.otpNode} value={one.otpNode}>{one.hostname}</option>)}</Field>
+          <Field label="To the group" name="to">{division.groups.map((one) => <option key={one.uri} value={one.uri}>{one.name}</option>)}</Field>
+        </Form>
+      </Dialog>
+    );
+  }
+  return (
+    <Dialog title={group ? `Rename ${group.name}` : 'New group'} close={close}>
+      <Form action={group ? 'Rename it' : 'Make it'} cancel={close} send={async ({ name }) => { await (group ? put(group.uri, { name }) : post('/pools/default/serverGroups', { name })); close(); }}>
+        {(errors) => <Field label="Name" name="name" required maxLength={64} defaultValue={group?.name} autofocus spellcheck={false} error={errors.name} />}
+      </Form>
+    </Dialog>
+  );
+}
+
+/** Groups: racks or zones. The copies of a document are kept in different ones. */
+function Groups() {
+  const seen = useAsk('/pools/default/serverGroups', 10_000);
+  const [dialog, setDialog] = useState();
+  const close = () => { setDialog(undefined); seen.refresh(); };
+  if (!seen.data) return null;
+  const remove = async (group) => { await attempt(() => drop(group.uri), `The group ${group.name} is removed.`); seen.refresh(); };
+  const columns = [
+    { title: 'Group', value: (row) => row.name },
+    { title: 'Servers', value: (row) => row.nodes.map((node) => node.hostname).join(', '), show: (row) => row.nodes.map((node) => node.hostname).join(', ') || <span class="quiet">none</span> },
+    {
+      title: 'What can be done',
+      show: (row) => (
+        <span class="even">
+          <button type="button" class="small" onClick={() => setDialog({ what: 'name', group: row })}>Rename<span class="hidden"> {row.name}</span></button>{' '}
+          {row.nodes.length || seen.data.groups.length < 2 ? null : <button type="button" class="small" onClick={() => remove(row)}>Remove<span class="hidden"> the group {row.name}</span></button>}
+        </span>
+      ),
+    },
+  ];
+  return (
+    <section class="card" aria-labelledby="groups">
+      <div class="head">
+        <h2 id="groups">Groups</h2>
+        <div class="buttons">
+          {seen.data.groups.length > 1 ? <button type="button" onClick={() => setDialog({ what: 'move' })}>Move a server</button> : null}
+          <button type="button" onClick={() => setDialog({ what: 'name' })}>New group</button>
+        </div>
+      </div>
+      <Table caption="Groups" columns={columns} rows={seen.data.groups} keyOf={(row) => row.uri} />
+      <p class="help">A group is a rack or a zone. The copies of a document are kept in different groups, so that one may be lost.</p>
+      {dialog ? <GroupDialog dialog={dialog} division={seen.data} close={close} /> : null}
+    </section>
+  );
+}
+
 export function Servers() {
   const seen = usePoll(look, 1500);
   const [dialog, setDialog] = useState();
@@ -168,6 +233,7 @@ export function Servers() {
         <Progress task={task} stop={stop} />
         {!pool.balanced && !isRunning ? <p class="card">Data is not where it should be yet. <b>Rebalance</b> moves it while clients go on.</p> : null}
         <section class="card" aria-label="Servers"><Table caption="Servers" columns={columns((what, node) => setDialog({ what, node }), new Set(pool.nodes.map((node) => node.serverGroup)).size > 1)} rows={pool.nodes} keyOf={(row) => row.nodeUUID} /></section>
+        <Groups />
       </div>
       {dialog?.what === 'add' ? <Add close={close} /> : null}
       {dialog?.what === 'failover' ? <FailOver node={dialog.node} close={close} /> : null}
