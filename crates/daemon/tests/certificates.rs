@@ -300,6 +300,28 @@ fn a_certificate_logs_its_user_in_and_others_may_use_passwords() {
     node.stop().unwrap();
 }
 
+/// Users that are kept elsewhere have no password here. A certificate logs them in.
+#[test]
+fn a_user_that_is_kept_elsewhere_does_not_raise_its_own_rights() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    let ports = node.ports();
+    let (authority, shown) = with_clients(dir.path(), &node, "enable");
+    assert_eq!(plain(&node, "PUT", "/settings/rbac/groups/team", "roles=views_reader[b]").0, 200);
+    let own = "/settings/rbac/users/external/carl";
+    assert_eq!(plain(&node, "PUT", own, "roles=security_admin&groups=team").0, 200);
+    let carl = authority.sign("cert-carl");
+    let asks = |path: &str| {
+        let stream = tls(ports.mgmt_tls, &shown, Some(&carl));
+        rest(stream, "PUT", path, None, "roles=data_reader[b]").0
+    };
+    assert_eq!(asks("/settings/rbac/users/external/dora"), 200, "another user");
+    assert_eq!(asks("/settings/rbac/groups/others"), 200, "a group of others");
+    assert_eq!(asks("/settings/rbac/groups/team"), 403, "its own group");
+    assert_eq!(asks(own), 403);
+    node.stop().unwrap();
+}
+
 #[test]
 fn what_a_certificate_has_opened_ends_with_its_authority() {
     let dir = tempfile::tempdir().unwrap();

@@ -209,7 +209,7 @@ async fn put_group(call: &Call, name: &str) -> Outcome {
     cluster::ClusterError::unless_empty(errors)?;
     let current = call.meta.groups.get(name).map(|group| group.roles.as_slice()).unwrap_or_default();
     may_grant(call, roles.iter().chain(current))?;
-    let of_caller = call.meta.users.get(&call.user.name).filter(|_| call.user.domain == Domain::Local);
+    let of_caller = own_domain(call).and_then(|domain| call.meta.users_of(domain).get(&call.user.name));
     if of_caller.is_some_and(|user| user.groups.contains(name)) {
         may_raise(call, roles.iter())?;
     }
@@ -274,16 +274,23 @@ fn may_grant<'a>(call: &Call, grants: impl Iterator<Item = &'a RoleGrant>) -> Re
 
 /// Nobody gives himself a role that he does not have. Full administrators have all.
 fn may_raise<'a>(call: &Call, mut grants: impl Iterator<Item = &'a RoleGrant>) -> Result<(), Refusal> {
-    let own = match call.user.domain {
-        Domain::Local => effective_grants(&call.meta, UserDomain::Local, &call.user.name),
-        _ => Vec::new(),
-    };
+    let own = own_domain(call).map(|domain| effective_grants(&call.meta, domain, &call.user.name));
+    let own = own.unwrap_or_default();
     let has = |grant: &RoleGrant| own.iter().any(|(known, _)| *known == grant);
     if grants.all(has) { Ok(()) } else { call.require_everything() }
 }
 
 fn is_own(call: &Call, domain: UserDomain, name: &str) -> bool {
-    domain == UserDomain::Local && call.user.domain == Domain::Local && call.user.name == name
+    own_domain(call) == Some(domain) && call.user.name == name
+}
+
+/// Which list of users the sender is in. Users of the second one log in by a certificate.
+fn own_domain(call: &Call) -> Option<UserDomain> {
+    match call.user.domain {
+        Domain::Local => Some(UserDomain::Local),
+        Domain::External => Some(UserDomain::External),
+        _ => None,
+    }
 }
 
 fn may_touch(call: &Call, domain: UserDomain, name: &str) -> Result<(), Refusal> {
