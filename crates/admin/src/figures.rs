@@ -1,5 +1,6 @@
-//! Figures of every node. A node knows its own; the others are asked, at most once in a while however many want to know, all at
-//! once, and with little patience: a node that does not answer in time is shown without figures, and holds nobody up.
+//! Figures of every node. A node knows its own, and asks the others at most once in a while, however many clients want
+//! to know. It asks all of them at once and with little patience: a node that does not answer in time is shown without
+//! figures, and holds no answer up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

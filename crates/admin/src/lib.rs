@@ -1,8 +1,13 @@
 //! The REST API of ports 8091 and 18091, as Couchbase clients and `couchbase-cli` expect it on one node.
 //!
-//! A request passes [`http::serve()`] (connection, limits) → [`Api`], which has [`http::Front`] find out who sent it → `routes::table` (who may) →
-//! `routes` (one module per area, each a `match` over method and path segments) → the metadata of [`cluster`] or [`NodeControl`], which the server
-//! implements. Everything shown is read from there; every change is a [`cluster::Command`] handed to it.
+//! The way of a request:
+//! 1. [`http::serve()`]: connection and limits.
+//! 2. [`Api`], which has [`http::Front`] find out the user.
+//! 3. `routes::table`: whether the user may.
+//! 4. `routes`: one module per area, each a `match` over method and path segments.
+//! 5. The metadata of [`cluster`], or [`NodeControl`], which the server implements.
+//!
+//! Everything shown is read from there; every change is a [`cluster::Command`] handed to it.
 //!
 //! Rules: what is not built answers 4xx or 501 and says why, never an empty success, because clients read fields
 //! from every 200; the literal texts clients match are those of `cluster`'s errors and of [`http::reply`]. Documents pass

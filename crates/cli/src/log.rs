@@ -1,10 +1,13 @@
 //! The node's log: lines on standard error, written by a thread of their own.
 //!
-//! Standard error may be a file on a disk that has just stopped answering, or a pipe that nobody reads. Nobody else is to wait
-//! for it, the loops of the data plane least of all: who logs puts a line into a queue and goes on. Lines for which there is
-//! no room are lost, and it is said how many those were. What strangers send may be quoted in a line: control characters are
-//! escaped here, so that nothing they send can pass for a line of its own or move a terminal's cursor. (`tracing-appender` has such a queue, but does not say what it lost, and
-//! has no way to wait for it from a panic, which ends this process.)
+//! Standard error may be a file on a disk that has just stopped answering, or a pipe that nobody reads. No other thread
+//! is to wait for it, the loops of the data plane least of all: a thread that logs puts a line into a queue and goes
+//! on. Lines that find no room are lost, and a later line tells their number. A line may quote what strangers send. So
+//! control characters are escaped here, and nothing that strangers send can pass for a line of its own or move a
+//! terminal's cursor.
+//!
+//! The crate tracing-appender has such a queue. It does not say what it lost, and cannot be waited for from a panic,
+//! which ends this process.
 
 use base::recent_log::OF_PROCESS;
 use std::{

@@ -17,9 +17,9 @@
 //! | 4 | a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile; nodes tell what they hold of those |
 //! | 5 | nodes have keys of their own ([`crate::auth::NodeKey`]); a node without one is not added |
 //! | 6 | buckets have design documents ([`crate::design_documents`]) |
-//! | 7 | what nodes held when they were failed over is remembered until it is decided who serves it, however often they are failed over and a recovery is stopped; a copy that is being built is no other copy; an earlier lease of a node is waited for at its next failover |
+//! | 7 | what nodes held when they were failed over is remembered until it is decided which node serves it. That holds through any number of failovers and stopped recoveries. A copy that is being built is no other copy. The next failover of a node waits for an earlier lease of it |
 //! | 8 | buckets have objectives ([`crate::objectives`]) |
-//! | 9 | a failover while a chain changes has those asked as well that are left of the chain before; a flush ends no election; of a vBucket that nobody has every recovered node is asked, also where more held it than there are to be copies |
+//! | 9 | a failover while a chain changes has the remaining nodes of the chain before asked as well. A flush ends no election. Where no node has a vBucket, every recovered node is asked, also if more nodes held it than it is to have copies |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.

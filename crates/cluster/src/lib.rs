@@ -1,8 +1,8 @@
 //! Cluster metadata: what nodes, buckets, users and settings exist, and what may be done to them.
 //!
-//! The state is one value, [`Metadata`]; every change is a [`Command`], and [`Metadata::apply`] is a pure function
-//! from one to the next, so that a log of commands replays to the same state anywhere. Everything a change needs
-//! that is not in the state (uuids, salts, hashed passwords, times) travels inside the command.
+//! The state is one value, [`Metadata`], and every change is a [`Command`]. The function [`Metadata::apply`] is pure,
+//! so a log of commands replays to the same state anywhere. Everything a change needs that is not in the state (uuids,
+//! salts, hashed passwords, times) travels inside the command.
 //!
 //! From the state are derived: the configurations clients route by ([`config`]), who somebody is and what he may do
 //! ([`auth`]). The nodes of a cluster agree on it by [`consensus`], whose log is the only I/O here.

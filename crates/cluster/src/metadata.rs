@@ -1,9 +1,13 @@
 //! The state itself: plain values, serialised as they are into the metadata file.
 //!
-//! Invariants: `version` grows with every accepted command; `rev` grows with every command that changes what clients
-//! route by (nodes, buckets, collections), so `rev` ≤ `version`; a bucket's `uuid` never names another bucket; roles
-//! name only buckets, scopes and collections that exist (dropping one takes the grants with it).
-//! Unknown fields of a file written by a newer version are refused by the store's format number, not here.
+//! Invariants:
+//! - `version` grows with every accepted command.
+//! - `rev` grows with every command that changes what clients route by (nodes, buckets, collections), so `rev` ≤
+//!   `version`.
+//! - A bucket's `uuid` never names another bucket.
+//! - Roles name only buckets, scopes and collections that exist. Dropping one of those takes the grants with it.
+//!
+//! The store's format number refuses a file of a newer version; this module does not look for unknown fields.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -304,8 +304,9 @@ fn per_group(sizes: &[(u16, usize)], copies: usize) -> usize {
     (1..=copies).find(|&limit| fits(limit)).unwrap_or(copies)
 }
 
-/// How many copies of each vBucket every node should hold, as fractions with one denominator: the same for all nodes of a
-/// group; the same for all nodes, as long as no group would have to hold more than its part of each vBucket.
+/// How many copies of each vBucket every node should hold, as fractions with one denominator. All nodes of a group have
+/// the same fraction. All nodes have the same one as long as no group would have to hold more than its part of each
+/// vBucket.
 fn shares(groups: &[u16], sizes: &[(u16, usize)], copies: usize) -> Vec<(usize, usize)> {
     let limit = per_group(sizes, copies);
     let cap = |size: usize| limit.min(size);

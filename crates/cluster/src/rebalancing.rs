@@ -1,7 +1,7 @@
 //! Starting, stopping and ending changes of the map, and failing nodes over: the commands that touch every vBucket.
 //!
-//! What a rebalance strives for is computed once, when it starts, and kept in each bucket; when nodes fail on the way,
-//! or a bucket is made or changed, it is computed anew from where things are by then.
+//! The aim of a rebalance is computed once, when it starts, and kept in each bucket. When nodes fail on the way, or a
+//! bucket is made or changed, it is computed anew from where the copies are by then.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ pub(crate) enum Flaw {
     Doubt,
 }
 
-/// Nodes that come back with the rebalance under way, or came back with one that was stopped, and with what they hold: an operator
-/// has said that this is to be served, should nobody else have a vBucket by then.
+/// Nodes that come back, with what they hold, by the rebalance under way, or came back by one that was stopped. An
+/// operator has said that their contents are to be served where no other node has a vBucket by then.
 struct Recovered {
     nodes: Vec<NodeId>,
     /// The active nodes that no recovery waits for, in the rebalance or not.

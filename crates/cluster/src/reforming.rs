@@ -1,9 +1,9 @@
 //! What becomes of the metadata when the group that agrees on them is formed anew by its survivors.
 //!
-//! The lost majority may have gone on for a while after the survivors last heard of it, and may come back with what it did.
-//! So everything that only ever grows makes a leap that it cannot have made in that time: whatever a node of the old group
-//! says, under whatever term, is older than everything that the new one says; and a node that it has added since has a number that the
-//! new one gives to nobody.
+//! The lost majority may have gone on for a while after the survivors last heard of it, and may come back with what it
+//! did. So every number that only grows makes a leap that the lost majority cannot have made in that time. Everything
+//! that a node of the old group says, under any term, is older than everything that the new group says. A node that the
+//! old group has added since has a number that the new group gives to nobody.
 
 use std::sync::Arc;
 

@@ -88,8 +88,8 @@ pub struct VbPlan {
     /// of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joint: Option<Vec<NodeId>>,
-    /// Nodes that counted and were failed over, named for the record beside `joint`: should the active one crash before the
-    /// others are known to hold what it held, what these had may be with one of the others only.
+    /// Nodes that counted and were failed over, named for the record beside `joint`. The active copy may crash before
+    /// the others are known to hold what it held. Then only one of the others may have what these nodes had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<NodeId>,
     /// Nodes that are getting a copy that does not count yet.
@@ -171,8 +171,9 @@ impl VbPlan {
         self.chain.is_empty() && self.phase.is_settled() && !target.is_empty()
     }
 
-    /// Whether the leader has to know of every copy how it is: something is on its way, or to be handed over, or nobody has the
-    /// vBucket and somebody is to, or copies are on nodes that are `leaving` gracefully, which the others are to do without.
+    /// Whether the leader has to know the state of every copy. It has to where a copy is on its way or the active role
+    /// is to be handed over. It has to where no node has the vBucket and one is to get it. It has to where copies are
+    /// on nodes that are `leaving` gracefully, because the other copies are to do without them.
     #[must_use]
     pub fn is_watched(&self, target: Option<&[NodeId]>, leaving: &[NodeId]) -> bool {
         !self.is_quiet()

@@ -1,8 +1,9 @@
 //! The files of the audit trail: `audit.log`, which is appended to, and the older ones beside it.
 //!
-//! When the file is full or old enough it is renamed to `audit-TIME.log` (milliseconds since 1970) and a new one is begun; how full,
-//! how old, and after what time the old ones may go is an administrator's setting. Whatever the setting, all files together
-//! stay below [`BYTES_MAX`]: the oldest go first, so that no client can fill the disk. Belongs to the writer thread.
+//! When the file is full or old enough it is renamed to `audit-TIME.log` (milliseconds since 1970) and a new one is
+//! begun. An administrator sets how full and how old that is, and after what time the old ones may go. Whatever the
+//! setting, all files together stay below [`BYTES_MAX`]: the oldest go first, so that no client can fill the disk.
+//! Belongs to the writer thread.
 
 use std::{
     fs::{self, File, OpenOptions},

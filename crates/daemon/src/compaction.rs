@@ -1,12 +1,13 @@
 //! The thread that compacts all buckets' files, and how much of its time it may take.
 //!
-//! A step works in slices of well below a millisecond and rests after each, so that for any stretch of time it has its
-//! *share* only: a tenth where space has just come to be worth reclaiming, more the more of it is dead, all of it when what
-//! is on disk is twice what is alive, which is the bound, or when the disk is short of space. While writers are paced the
-//! disk is theirs up to shortly before that bound; beyond it they are paced to what is reclaimed (`engine::space`). Under a steady load of overwrites the share settles where compaction reclaims what
-//! becomes dead. The time of a slice is that on the clock: on a slow or busy disk it rests as much longer. The thread gives
-//! way to others that want the processor. (It is not put off until the bound is near: what is put off comes all at
-//! once then, with all of the time. See `docs/decisions/2026-11-21-compaction-by-shares.md`.)
+//! A step works in slices of well below a millisecond and rests after each. So it has only its *share* of any stretch
+//! of time. The share is a tenth where space has just become worth reclaiming, and grows with the dead part of the
+//! files. It is everything at the bound, where the files are twice what is alive, and when the disk is short of space.
+//! While writers are paced, the disk is theirs up to shortly before that bound. Beyond it they are paced to what is
+//! reclaimed (`engine::space`). Under a steady load of overwrites the share settles where compaction reclaims what
+//! becomes dead. The time of a slice is that on the clock: on a slow or busy disk it rests as much longer. The thread
+//! gives way to others that want the processor. (It is not put off until the bound is near: what is put off comes all
+//! at once then, with all of the time. See `docs/decisions/2026-11-21-compaction-by-shares.md`.)
 //!
 //! On a throttled disk it stands back ([`storage::stand_back`]): it has what those leave who wait for documents, flush or warm
 //! up, and a sixteenth in any case, so that space comes back however hard others work the disk. While writers are held back for

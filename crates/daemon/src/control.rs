@@ -1,10 +1,10 @@
 //! The control plane's hand on the node: takes commands from REST, has the cluster agree on them, carries out what was
 //! agreed on and publishes it.
 //!
-//! What was agreed on is carried out in order on a thread that may block; readers never wait for it. Where several changes
-//! wait, the buckets go straight to the last: they compare what is with what shall be. Order matters: a change is on the
-//! disks of a majority before anything is done about it, so that a crash in between is repaired by the next start; it is
-//! published after the buckets have followed, so that "created" means "serving".
+//! What was agreed on is carried out in order on a thread that may block; readers never wait for it. Where several
+//! changes wait, the buckets go straight to the last: they compare what is with what shall be. Order matters. A change
+//! is on the disks of a majority before anything is done about it, so that the next start repairs a crash in between.
+//! It is published after the buckets have followed, so that "created" means "serving".
 
 mod alerts;
 mod carrying_out;

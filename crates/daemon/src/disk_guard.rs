@@ -1,5 +1,5 @@
-//! Keeps some of the disk free: below a threshold mutations that grow are refused, with the reason, before writes begin
-//! to fail; they are accepted again once there is a little more than that.
+//! Keeps some of the disk free. Below a threshold the node refuses mutations that grow, with the reason, before writes
+//! begin to fail. It accepts them again once a little more than that is free.
 //!
 //! What buckets have accepted and not written yet counts as used. Looks are far apart while there is plenty of space: the
 //! next one comes before a fast disk could have filled what is left. What frees space is never refused.

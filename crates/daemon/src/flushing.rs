@@ -1,9 +1,12 @@
 //! Emptying a bucket of several nodes.
 //!
-//! The cluster agrees that the bucket is another one from now on, and every node that hears of it closes and removes what it
-//! had, as if the bucket had been dropped: nothing that a node still holds, however late it comes back, is of the new one.
-//! The client is answered when every node has said that it has heard, and that none of its data-plane loops is still in a turn
-//! that it began with the old bucket: what is written after that is there to stay, and what is read is of the new one.
+//! The cluster agrees that the bucket is another one from now on. Every node that hears of it closes and removes its
+//! copies, as if the bucket had been dropped. So nothing that a node still holds belongs to the new bucket, however
+//! late that node comes back.
+//!
+//! The client is answered when every node has said two things: that it has heard, and that none of its data-plane loops
+//! is still in a turn that began with the old bucket. Later writes are there to stay then, and later reads are of the
+//! new bucket.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,9 +1,9 @@
 //! Group commit: after a slow sync the next begins when the durable writers whom it let go are back.
 //!
-//! Without that, writers who each wait for their write split into two groups that take turns: while one group's writes
-//! are synced the other's gather, and every sync carries half of what it could. Where a sync is slow, coming back takes a
-//! client far less time than a sync, so waiting for that is worth up to half of one; who does not come back is not waited
-//! for longer. Where a sync is fast there is nothing to be won.
+//! Without that, writers that each wait for their write split into two groups that take turns. While one group's writes
+//! are synced the other's gather, and every sync carries half of what it could. Where a sync is slow, coming back takes
+//! a client far less time than a sync, so waiting for that is worth up to half of one; who does not come back is not
+//! waited for longer. Where a sync is fast there is nothing to be won.
 
 use std::time::{Duration, Instant};
 

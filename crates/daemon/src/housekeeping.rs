@@ -1,12 +1,16 @@
 //! What one thread does for all buckets of the node: keeping them tidy.
 //!
-//! Housekeeping sleeps until something is due. Paging is woken when memory crosses a bucket's high watermark; expiry
-//! comes due when the second changes, and defragmentation is looked at as often; cursors are looked after as long as
-//! there are any; durable writes time out (by then a waiting client has been told). All of it shares the processor with requests: it
-//! works for about a millisecond, and then rests several times as long. Only paging has more of the time the more urgent it is: all
-//! of it from where on slow streams would be sent to the disk. So under a steady load memory stays where paging frees what comes
-//! in, instead of going from one watermark to the other in bursts, which are what clients' slowest requests would see. The
-//! processor time of every step is in the statistics; no step holds a vBucket's lock for longer than that.
+//! Housekeeping sleeps until something is due:
+//! - Paging, when memory crosses a bucket's high watermark.
+//! - Expiry and defragmentation, when the second changes.
+//! - Cursors, as long as a vBucket has any.
+//! - Durable writes whose time is up. A waiting client has been told by then.
+//!
+//! All of it shares the processor with requests: it works for about a millisecond, and then rests several times as
+//! long. Only paging has more of the time the more urgent it is: all of it from where on slow streams would be sent to
+//! the disk. So under a steady load memory stays where paging frees what comes in, instead of going from one watermark
+//! to the other in bursts, which are what clients' slowest requests would see. The processor time of every step is in
+//! the statistics; no step holds a vBucket's lock for longer than that.
 
 use std::{
     io,

@@ -1,14 +1,16 @@
 //! How often clients are told of new maps while vBuckets move.
 //!
-//! A rebalance changes the map dozens of times a second, and an SDK reads each map it hears of, all of it, on every connection
-//! that tells it: told of forty a second, Java's two event loops did nothing else for seconds, and plain writes ran into their
-//! timeouts. So maps of one rebalance wait for one another. A client that goes by a map a moment old asks a node that gave the
-//! vBucket away, and is sent on with the newest, as is a client that asks for a map ([`dataplane::BucketMaps`]): the pause of a handover
-//! (`cluster::orchestrator`) gets no longer by what is held back here for those who go on asking. That is one map for one
-//! vBucket that moved, on one connection, where an SDK is told of each on all.
+//! A rebalance changes the map dozens of times a second. An SDK reads the whole of each map, on every connection that
+//! tells it. With forty maps a second, Java's two event loops did nothing else for seconds, and plain writes ran into
+//! their timeouts. So maps of one rebalance wait for one another.
 //!
-//! What happens outside of a rebalance waits for nothing, nor do the first map of one and its last. Within one everything waits, a
-//! failover too.
+//! A client that goes by a map a moment old asks a node that gave the vBucket away. That node sends it on with the
+//! newest map, as it answers a client that asks for a map ([`dataplane::BucketMaps`]). So holding maps back makes the
+//! pause of a handover (`cluster::orchestrator`) no longer for clients that go on asking. Such a client gets one map
+//! for one vBucket that moved, on one connection. Without the wait an SDK is told of each map on all connections.
+//!
+//! What happens outside of a rebalance waits for nothing. Nor do the first and the last map of a rebalance. Within one
+//! everything waits, a failover too.
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,14 @@
 //! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, logged in as the node that this one
 //! is, under TLS to those that want it.
 //!
-//! Two ways: Raft's messages go through one bounded queue and one connection per node, of which the newest win, because
-//! Raft sends again what matters; questions with an answer ([`Peers::post`], [`Peers::report`]) have connections of their
-//! own, so that nothing long stands before a heartbeat; so have answers of services, which come part by part ([`answers`]). A node that is slow, silent or gone costs its own queue and nothing
-//! else.
+//! Messages take one of three ways:
+//! - Raft's messages go through one bounded queue and one connection per node. When it is full the oldest are dropped,
+//!   because Raft sends again what matters.
+//! - Questions with an answer ([`Peers::post`], [`Peers::report`]) have connections of their own, so that nothing long
+//!   stands before a heartbeat.
+//! - Answers of services, which come part by part ([`answers`]), have theirs too.
+//!
+//! A node that is slow, silent or gone costs its own queue and nothing else.
 //!
 //! A connection that was cut does not come back soon after the network has: TCP waits the longer the longer it lasted. So what
 //! shows that a node is there gives its connection up after a second, and tries another one.

@@ -1,9 +1,9 @@
 //! The data plane: sockets, threads of connections, authentication, TLS, and the way of a request from bytes to
 //! [`engine`] and back.
 //!
-//! A request: a loop reads, its connection cuts requests out of the bytes and parks what must wait, handlers execute them
-//! against the engine, the output collects the answers, and the loop writes once. Slow work has threads of its own: TLS
-//! handshakes, password hashing, accepting.
+//! The way of a request: a loop reads. Its connection cuts requests out of the bytes and parks those that must wait.
+//! Handlers execute them against the engine. The output collects the answers, and the loop writes once. Slow work has
+//! threads of its own: TLS handshakes, password hashing, accepting.
 //!
 //! The crate's rooms, from the top down. An import runs downward or stays in its room, which a test in `crates/tidy` holds.
 //!

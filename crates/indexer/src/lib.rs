@@ -1,9 +1,14 @@
 //! Keeps the indexes of a bucket's design documents up to date from the bucket's feeds, on one node.
 //!
-//! [`Indexer`] is what others use. What decides is code without I/O: [`desk`] knows which indexes and copies of vBuckets
-//! exist and which lane feeds which index, [`course`] how far an index is and what that is worth after a restart,
-//! [`documents`] what map functions are given, [`pace`] when changes are shown and made durable, [`pause`] when something
-//! is tried again, [`mistakes`] what is told of documents that were left out. A lane is a thread that carries that out.
+//! Other crates use [`Indexer`]. Code without I/O decides:
+//! - [`desk`]: which indexes and copies of vBuckets exist, and which lane feeds which index.
+//! - [`course`]: how far an index is, and what that is worth after a restart.
+//! - [`documents`]: what map functions are given.
+//! - [`pace`]: when changes are shown and made durable.
+//! - [`pause`]: when something is tried again.
+//! - [`mistakes`]: what is told of documents that were left out.
+//!
+//! A lane is a thread that carries the decisions out.
 
 mod alarm;
 pub mod course;

@@ -1,8 +1,13 @@
 //! The load generator: what is done to a server, when, and what it took.
 //!
-//! From the inside out: an [`op::Op`] is what a user counts; a [`records::Records`] says what a record's key and value
-//! are, a [`choose::Chooser`] which record is next, [`pace`] when; [`wire`] puts it into bytes; a [`driver::Driver`] is
-//! one thread with its connections; a [`crew::Crew`] several threads as one run; a [`tally::Tally`] what it came to.
+//! From the inside out:
+//! - An [`op::Op`] is an operation as a user counts it.
+//! - A [`records::Records`] says what a record's key and value are.
+//! - A [`choose::Chooser`] says which record is next, and [`pace`] says when.
+//! - [`wire`] puts an operation into bytes.
+//! - A [`driver::Driver`] is one thread with its connections.
+//! - A [`crew::Crew`] is several threads as one run.
+//! - A [`tally::Tally`] is what the run came to.
 //!
 //! Nothing here knows flags or files of the command line; whatever prints is in `report`. Clocks, sockets and threads
 //! are everywhere else allowed to be: this measures a server from outside and is no part of one.

@@ -3,8 +3,8 @@
 //!
 //! A [`Ledger`] belongs to one part of a run, which alone writes its records and writes each of them one at a time, so
 //! the versions of a record have an order. A read may see the newest version that was acknowledged before it was sent,
-//! or any that was sent before its answer came: anything older is stale (or resurrected, if a deletion lies between),
-//! absence without a deletion is a loss, anything else is torn or never existed.
+//! or any that was sent before its answer came. Anything older is stale, or resurrected if a deletion lies between.
+//! Absence without a deletion is a loss. Anything else is torn or never existed.
 //!
 //! A write whose answer never came is *at large*: it may have happened, or never will, or happen once at any time from now on,
 //! over what was acknowledged meanwhile. Its request may lie in a queue or socket that nobody looks at for now, and closing a

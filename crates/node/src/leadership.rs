@@ -1,9 +1,9 @@
 //! What the node that leads does for all of them: it hears their reports and says what to propose next
 //! ([`cluster::orchestrator`]).
 //!
-//! What is known is lost with the leadership, and nearly all of it wherever this process was held up for long: who leads next, or
-//! goes on, finds the rest of the plan in the metadata, and counts everybody's silence anew. Times are milliseconds of a clock that
-//! does not jump.
+//! This knowledge is lost with the leadership, and nearly all of it where this process was held up for long. The next
+//! leader, or this one going on, finds the rest of the plan in the metadata. It counts every node's silence anew. Times
+//! are milliseconds of a clock that does not jump.
 
 use std::{
     collections::BTreeMap,

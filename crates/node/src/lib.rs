@@ -4,19 +4,24 @@
 //! Level-triggered: an [`Agent`] compares what shall be (replicated metadata) with what it has done so far and does the
 //! difference. Nothing relies on a message; a step that fails is tried again at the next call, a step that is done is
 //! not repeated. What is left to others comes out as values: the streams this node wants from its peers
-//! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
-//! may serve at all ([`cluster::Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
-//! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Reconciler`] has the agent and the lease do what
-//! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers. [`Proposals`] are what the
-//! node wants its cluster to agree on, and [`AtAnyPrice`] is how a failover goes on where the cluster cannot agree any more ([`Reforming`]). A
-//! [`Verdict`] is what nodes say to one that is none of theirs. A [`LogWriter`] says what of the metadata's log is written when.
+//! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]).
+//!
+//! Beside the agent are:
+//! - [`cluster::Lease`]: whether an active copy may serve at all.
+//! - [`Leadership`]: what the node does while it leads the others. [`Confirmations`] make sure that it leads.
+//! - [`Participant`]: its part in what the cluster agrees on. [`Proposals`] are what it wants the cluster to agree on.
+//! - [`Reconciler`]: the safe order in which agent and lease act.
+//! - [`Reporter`]: carries reports to the leader and takes its answers.
+//! - [`AtAnyPrice`]: how a failover goes on where the cluster cannot agree any more ([`Reforming`]).
+//! - [`Verdict`]: what nodes say to one that is none of theirs.
+//! - [`LogWriter`]: what of the metadata's log is written when.
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
 //!   and others could know better (a chain longer than one).
 //! - A copy stops being active, and stops following, before anything of a later term is done with it.
-//! - Contents go only when the metadata names who has the vBucket now, and this node is not among them, has not been
-//!   failed over, and is not coming back to use what it has.
+//! - Contents go only when the metadata names the nodes that have the vBucket now. This node must not be among them,
+//!   must not have been failed over, and must not be coming back to use its contents.
 //!
 //! Deliberately absent: sockets, clocks, threads, randomness. A call does a bounded amount of work, and what is settled
 //! costs nothing: a vBucket is only looked at while its plan changes or has not been carried out yet.

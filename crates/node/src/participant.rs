@@ -1,9 +1,9 @@
 //! A node's part in what its cluster agrees on: what becomes of time, messages, questions and finished writes, and what is to be
 //! sent, written, answered and carried out because of them.
 //!
-//! A node has one life after the other: it joins a cluster, is removed, is taken into a group that was formed anew. It goes on by what it
-//! knew until the beginning of its new life is on its disk, and acts on nothing meanwhile: files that go because of the new life must not be
-//! missed by the old one, after a crash.
+//! A node has one life after the other: it joins a cluster, is removed, is taken into a group that was formed anew.
+//! Until the beginning of its new life is on its disk it goes on by its old knowledge, and acts on nothing. After a
+//! crash the old life may go on, and must not miss files that went because of the new one.
 //!
 //! Invariants:
 //! - What was written for an earlier life moves nothing in a later one.

@@ -1,11 +1,12 @@
-//! What a node does, and in which order, about the metadata that it knows: it asks for a lease where one is needed, brings its copies
-//! to where they shall be, gives up the lease where none is needed any more, and says how it stands.
+//! What a node does about the metadata that it knows, in this order. It asks for a lease where one is needed. It brings
+//! its copies to where they shall be. It gives up the lease where none is needed any more. It reports how it stands.
 //!
 //! Invariants:
 //! - Before anything is done about metadata, the node serves by a lease where they ask for one. It stops doing so only after everything
 //!   was done that they ask for.
 //! - A lease that was granted in an earlier life of the group counts for nothing in a later one. Nor does what was done in that life.
-//! - A node that has not caught up with what was agreed on does nothing: by what it knows it could serve, or drop, what is another's.
+//! - A node that has not caught up with what was agreed on does nothing. By its old knowledge it could serve, or drop,
+//!   what belongs to another node.
 
 use std::mem;
 

@@ -1,5 +1,6 @@
-//! Failing over so many nodes that the others cannot agree on it: when the survivors may form anew the group that agrees on the
-//! metadata, which of them are asked what they know, and which of them begins.
+//! Failing over so many nodes that the others cannot agree on it. This module decides when the survivors may form anew
+//! the group that agrees on the metadata. It also decides which of them are asked what they know, and which of them
+//! begins.
 //!
 //! Only an administrator can say that the lost ones will not go on by themselves. So it happens only where a failover may be unsafe,
 //! nobody has led for long ([`Reforming`]), and nobody can: the survivors that vote are no majority. Every node that is not named as lost

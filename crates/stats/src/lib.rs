@@ -1,6 +1,6 @@
-//! The words in which statistics are declared, read and told: what a [`Statistic`] is, the [`Row`] that says where its
-//! figure comes from, what it says at a moment ([`Reading`]) and over time ([`Samples`]), and a node's figures of its
-//! machine.
+//! The words in which statistics are declared, read and told. A [`Statistic`] has a [`Row`] that says where its figure
+//! comes from. [`Reading`] is its figure at a moment, and [`Samples`] are its figures over time. A node's figures of
+//! its machine are here too.
 //!
 //! The data plane and the daemon declare their statistics in these words, and REST shows them. So neither needs to know
 //! the other.

@@ -467,8 +467,8 @@ pub trait KvStore: Send + Sync {
     /// The newest version of a key, tombstones included, prepares not; `None` only when there is none.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable; also when
-    /// a prepare of the key is that is newer and not known to be completed: what became of it is unknown.
+    /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable;
+    /// also when a newer prepare of the key is unreadable and not known to be completed: what became of it is unknown.
     fn lookup(&self, vb: VbId, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError>;
 
     /// Visits every committed record with seqno >= `from` of the shard or of one vBucket, superseded ones included,

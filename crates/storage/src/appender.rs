@@ -1,5 +1,5 @@
-//! Writing to one segment file: batches are encoded into a reusable buffer and written in large pieces behind
-//! preallocated space; a batch exists once its commit frame is written and the segment is told.
+//! Writing to one segment file. Batches are encoded into a reusable buffer, and written in large pieces behind
+//! preallocated space. A batch exists once its commit frame is written and the segment is told.
 //!
 //! Commits and compaction write the same way. Nothing here syncs.
 
@@ -20,8 +20,9 @@ use crate::{
     segment::Segment,
 };
 
-/// Pieces written at once: large enough to amortise the call, small enough to stay in the second-level cache, and less than
-/// what the buffer has room for when it has grown to that, so that it does not double for a piece's last record.
+/// Pieces written at once: large enough to amortise the call, and small enough to stay in the second-level cache. A
+/// piece is less than the room of a buffer that has grown to that size, so that the buffer does not double for a
+/// piece's last record.
 const WRITE_BYTES: usize = BUFFER_BYTES / 8 * 7;
 /// What is kept of the buffer, and of the list of entries, from batch to batch.
 const BUFFER_BYTES: usize = 512 << 10;

@@ -65,9 +65,9 @@ enum Stage {
 
 impl Pin {
     fn new(core: &Core, vb: VbId, from: Seqno, prepares: bool) -> Result<Self, StoreError> {
-        // Order matters: the writer stands still, so that every segment with a record up to the synced seqno is in
-        // the set; and the set is taken before the seqno, so that whatever compaction had removed from it by then
-        // gave way to something synced by then.
+        // Order matters. The writer stands still, so that every segment with a record up to the synced seqno is in the
+        // set. The set is taken before the seqno: what compaction had removed from the set by then gave way to
+        // something synced by then.
         let writer = core.writer.lock();
         let segments: Vec<_> = core.segments().values().cloned().map(Some).collect();
         let high = core.synced_highs.of(vb);

@@ -122,8 +122,8 @@ pub(crate) fn step(
 /// # Errors
 /// What the disk answers, unless that is that it is full.
 pub(crate) fn take_back(core: &Core) -> Result<bool, StoreError> {
-    // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what was gained
-    // beyond that is for deletions, and only what is left then for everything else.
+    // Order matters. A step has freed again what it took from its reserve, and the next step needs that. Only the gain
+    // beyond it is for deletions, and only what is left then is for everything else.
     Ok(core.compaction_reserve.claim_what_is(victims::largest_output(core))? && core.reserve.restore()?)
 }
 

@@ -1,9 +1,12 @@
 //! Group commit and the manifest: the two ways something becomes durable.
 //!
-//! Both run under the sync lock, and manifests are replaced behind it, one after the other in the order of what they say
-//! (the manifest lock): 1. under the writer's lock, note where the log ends and which segments have
-//! unsynced bytes (commits go on from here); 2. sync those files, oldest first, then the directory if names are
-//! new; 3. only then say so: advance `synced`, replace the manifest. A failed sync poisons the shard.
+//! Both run under the sync lock, in three steps:
+//! 1. Under the writer's lock, note where the log ends and which segments have unsynced bytes. Commits go on from here.
+//! 2. Sync those files, oldest first, then the directory if names are new.
+//! 3. Only then say so: advance `synced`, replace the manifest.
+//!
+//! Manifests are replaced behind the sync lock, under the manifest lock, in the order of what they say. A failed sync
+//! poisons the shard.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -1,15 +1,15 @@
 //! One index over many sealed segments, for stores whose engine does not know every key.
 //!
-//! Each sealed segment can say by itself which of its records may be versions of a key, but it takes 1.5 bytes per record
-//! in memory to do that without reading, superseded records included, and with hundreds of segments even so some always
-//! answer "maybe". So the footers' entries, which are sorted already, are merged into one file of 4 KiB blocks with the
-//! number of the segment beside each entry. A question reads one block; in memory there are four bytes per block.
-//! Only segments that are younger than the file answer for themselves, until they have become a quarter of it.
+//! Each sealed segment can say by itself which of its records may be versions of a key. Without reading, that takes 1.5
+//! bytes of memory per record, superseded records included. Among hundreds of segments some always answer "maybe" even
+//! so. So the footers' entries, which are sorted already, are merged into one file of 4 KiB blocks with the number of
+//! the segment beside each entry. A question reads one block; in memory there are four bytes per block. Only segments
+//! that are younger than the file answer for themselves, until they have become a quarter of it.
 //!
-//! Everything in the file is derived, and a file that is damaged, missing or cannot be written is done without. It names
-//! each segment that it covers by number, salt and data end; an entry of any other segment means nothing. A
-//! crash may cut a segment that was sealed and not synced, and the segment keeps its number and salt: so only segments that
-//! are synced are covered, and a segment whose data ends elsewhere than it did is not.
+//! Everything in the file is derived, and a file that is damaged, missing or cannot be written is done without. It
+//! names each segment that it covers by number, salt and data end; an entry of any other segment means nothing. A crash
+//! may cut a segment that was sealed and not synced, and the segment keeps its number and salt. So only synced segments
+//! are covered, and a segment whose data ends elsewhere than it did is not.
 
 mod file;
 mod merge;

@@ -1,7 +1,7 @@
 //! Up to which seqno each vBucket is synced: as of where a backfill shows it; and how far its durable writes are there.
 //!
-//! The numbers are noted under the writer's lock when a sync begins and stored here when it has ended, before
-//! anybody else may learn of it: compaction never drops a version in favour of one that is not known here.
+//! The numbers are noted under the writer's lock when a sync begins. They are stored here when it has ended, before any
+//! other thread may learn of it. Compaction never drops a version in favour of one that is not known here.
 
 use base::{Seqno, VbId};
 use parking_lot::Mutex;

@@ -1,10 +1,14 @@
 //! Scenarios that press a node until it ought to wedge, and prove that it does not.
 //!
-//! From the inside out: [`documents`] says what a document is, [`ledger`] what was promised about each of them;
-//! [`pipeline`] talks to the nodes that serve them; [`loaders`], [`probe`], [`deleter`] and [`reader`] are the clients;
-//! [`watch`] samples what the nodes say about themselves, [`pulse`] whether their machine stands still; [`checks`] collects
-//! what must hold. A scenario puts them together over a [`target::Target`], which may be one node ([`process`]) or a
-//! [`cluster`]: [`wedge`] presses it, [`chaos`] kills, cuts and rebalances it under load of `settee-load`.
+//! From the inside out:
+//! - [`documents`] says what a document is, and [`ledger`] what was promised about each of them.
+//! - [`pipeline`] talks to the nodes that serve them.
+//! - [`loaders`], [`probe`], [`deleter`] and [`reader`] are the clients.
+//! - [`watch`] samples what the nodes say about themselves, and [`pulse`] whether their machine stands still.
+//! - [`checks`] collects what must hold.
+//!
+//! A scenario puts them together over a [`target::Target`], which may be one node ([`process`]) or a [`cluster`]:
+//! [`wedge`] presses it, [`chaos`] kills, cuts and rebalances it under load of `settee-load`.
 //!
 //! It sees a node as its users do, through sockets and `/proc`, and knows nothing of the server's code. It prints as it
 //! goes: a run takes minutes, and its timeline is half of its worth.

@@ -1,11 +1,11 @@
 //! The song data set: a native, deterministic generator with the statistics of the Last.fm / Million Song
 //! data set, whose files cannot be redistributed.
 //!
-//! Document `i` is a pure function of `(seed, i)`: any reader can make it again, which is how a load is
-//! verified byte for byte and how the exact number of "electronic" documents of any `(seed, count)` is known
-//! without looking at the database. Published totals that the model reproduces in expectation: tracks with a
-//! tag, with a similar track, (track, tag) and (track, similar) pairs, unique tags, and the counts of the ten
-//! most frequent tags. The output of a seed never changes between releases: a test holds its hash.
+//! Document `i` is a pure function of `(seed, i)`, so any reader can make it again. That is how a load is verified byte
+//! for byte. It is also how the exact number of "electronic" documents of any `(seed, count)` is known without looking
+//! at the database. Published totals that the model reproduces in expectation: tracks with a tag, with a similar track,
+//! (track, tag) and (track, similar) pairs, unique tags, and the counts of the ten most frequent tags. The output of a
+//! seed never changes between releases: a test holds its hash.
 //!
 //! Each part of a document draws from a stream of its own (`rng`), so "is it electronic" costs a few draws
 //! and not a document. Only `network` knows that there are servers.

@@ -1,11 +1,10 @@
 //! Which tags a track carries.
 //!
-//! A share of the tracks is of the *tagged class*. Each of those has a factor G, gamma distributed with mean 1,
-//! and carries tag t when a Poisson process of rate λt·G has at least one event. That gives the long-tailed
-//! tags per track of the published set, and because P(t | class) = 1 − (1 + λt/k)^−k has a closed inverse,
-//! every λt is chosen so that the tag's count in the full set equals its target exactly (in expectation).
-//! Targets: the ten most frequent tags as published; below them a power law fitted so that the published
-//! number of (track, tag) pairs and of unique tags both come out.
+//! A share of the tracks is of the *tagged class*. Each of those has a factor G, gamma distributed with mean 1, and
+//! carries tag t when a Poisson process of rate λt·G has at least one event. That gives the long-tailed tags per track
+//! of the published set. P(t | class) = 1 − (1 + λt/k)^−k has a closed inverse. So every λt is chosen so that the tag's
+//! count in the full set equals its target exactly (in expectation). Targets: the ten most frequent tags as published;
+//! below them a power law fitted so that the published number of (track, tag) pairs and of unique tags both come out.
 
 use super::FULL_SET;
 use super::rng::{Part, Rng};

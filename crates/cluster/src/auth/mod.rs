@@ -1,9 +1,9 @@
 //! A user's identity, and what the user may do.
 //!
-//! Passwords are kept as SCRAM verifiers ([`Credentials`]), which serve SCRAM logins directly and plain passwords by
-//! hashing them the same way; [`PasswordCache`] remembers successes so that Basic authentication on every REST
-//! request stays cheap. What an [`Identity`] may do is computed once per connection and bucket ([`Privileges`]) and
-//! is a bit test after that. Comparisons of secrets take the same time wherever they differ.
+//! Passwords are kept as SCRAM verifiers ([`Credentials`]). These serve SCRAM logins directly, and plain passwords by
+//! hashing them the same way. A [`PasswordCache`] remembers successes, so that Basic authentication on every REST
+//! request stays cheap. What an [`Identity`] may do is computed once per connection and bucket ([`Privileges`]) and is
+//! a bit test after that. Comparisons of secrets take the same time wherever they differ.
 
 mod attempts;
 mod judgement;

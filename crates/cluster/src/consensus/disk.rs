@@ -1,8 +1,8 @@
 //! The log in one `redb` file: every write a transaction that is synced.
 //!
-//! At a start the file is read into memory whole and verified there, every page's checksum: what is damaged is reported
-//! instead of met later, and a clean start waits for no sync, which verifying in place would do several times. The file
-//! itself is opened with the first write, and anew after a write that found no space.
+//! At a start the whole file is read into memory, and the checksum of every page is verified there. So damage is
+//! reported at once instead of met later. A clean start waits for no sync; verifying in place would sync several times.
+//! The file itself is opened with the first write, and anew after a write that found no space.
 //!
 //! Invariants:
 //! - A file is there as a whole or not at all.

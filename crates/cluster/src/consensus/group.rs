@@ -167,9 +167,9 @@ impl Consensus {
         self.state.metadata.has_removed(node) && self.raw.raft.prs().get(raft_id(node)).is_none()
     }
 
-    /// Whether this member was removed and somebody else knows that for good, so that it may be gone. Those who do not know may
-    /// still need its vote: one that has this from its own log only, as its leader or after a restart, waits until a
-    /// leader says so, or the node that it asks (see [`StepError::SenderRemoved`]).
+    /// Whether this member was removed and somebody else knows that for good, so that it may be gone. Members that do
+    /// not know may still need its vote. So a member that has this from its own log only, as its leader or after a
+    /// restart, waits. It waits until a leader says so, or the node that it asks (see [`StepError::SenderRemoved`]).
     #[must_use]
     pub fn is_dismissed(&self) -> bool {
         self.was_removed(self.member.node) && self.told >= self.applied

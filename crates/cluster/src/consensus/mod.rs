@@ -7,16 +7,16 @@
 //! Invariants:
 //! - What a message or an applied change relies on is durable before either leaves: both wait, in order, for the batches
 //!   before them. Only a leader's own messages may go at once, as Raft allows.
-//! - A proposal is applied at most once, however often and however late it is proposed: how proposals ended that may come again is part
-//!   of the replicated state (`proposers`).
+//! - A proposal is applied at most once, however often and however late it is proposed. The replicated state remembers
+//!   how those proposals ended that may come again (`proposers`).
 //! - The members of the group follow from the metadata: the leader changes the group, one member at a time, until they
 //!   agree (`members`). A new node learns first and votes once it has caught up.
-//! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes back
-//!   to an older group; and the leader tells nobody of it before that, since a removed node is gone when it hears.
-//! - A member that was removed stays, and votes if it is asked, until somebody else knows of the removal: those who do not may
-//!   need it to elect anybody. Members do not lead for longer than they belong to the group.
-//! - A group that lost its majority for good can be formed anew by its survivors, in a new epoch; a node that belongs to an
-//!   earlier one is told to begin again as a member of the new one (`epoch`), or that nobody has heard of it.
+//! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes
+//!   back to an older group. The leader tells no node of it before that, since a removed node is gone when it hears.
+//! - A member that was removed stays, and votes if it is asked, until another member knows of the removal. Members that
+//!   do not know may need its vote to elect a leader. Members do not lead for longer than they belong to the group.
+//! - The survivors of a group that lost its majority for good can form it anew, in a new epoch. A node of an earlier
+//!   epoch is told to begin again as a member of the new one (`epoch`), or that no member knows it.
 //! - A member whose state differs from that of most members takes no part any more, after a restart either ([`Consensus::fence`]).
 //! - Nothing that came from a peer or a disk is given to the protobuf parser; `codec` is the only decoder.
 

@@ -1,10 +1,15 @@
 //! Automatic failover: whether somebody has been silent for so long, and is so little needed, that the others go on
 //! without.
 //!
-//! All of it must hold: it is on, and every node has said that it knows, or cannot serve any more; the node has been silent for the whole timeout,
-//! which is longer than any lease; nobody follows who fell silent with it; this leader hears a majority of the active nodes;
-//! the count allows it; if all of a server group are silent, failing over groups is on; and enough whole copies are left of every
-//! vBucket. What can be checked without clocks and reports is checked again when the command is applied.
+//! A node is failed over only if all of this holds:
+//! - Automatic failover is on. Every node has said that it knows, or cannot serve any more.
+//! - The node has been silent for the whole timeout, which is longer than any lease.
+//! - No other node that fell silent with it is about to follow: they are failed over together, or none of them is.
+//! - This leader hears a majority of the active nodes.
+//! - The count of failovers allows it.
+//! - If all nodes of a server group are silent, failing over groups is on.
+//! - Enough whole copies are left of every vBucket.
+//!  What can be checked without clocks and reports is checked again when the command is applied.
 
 use base::{BucketUuid, NodeId, VbId, VbRole};
 
@@ -46,9 +51,10 @@ impl Orchestrator {
         (!copy.complete).then_some(Flaw::Part).or(in_doubt.then_some(Flaw::Doubt))
     }
 
-    /// Whether no active node serves by settings from before those of now: each has said that it knows those, or has been granted no
-    /// lease for longer than one could last, or by those of now only, one that hangs as well. Where leases are asked for that were
-    /// not, that tells nothing: a node that does not know serves without one.
+    /// Whether no active node serves by earlier settings than those of now. Each has said that it knows those of now,
+    /// or has been granted no lease for longer than one could last, or has leases by those of now only. That counts for
+    /// a node that hangs as well. Where leases are asked for that were not, that tells nothing: a node that does not
+    /// know serves without one.
     fn nobody_acts_by_earlier_settings(&self, meta: &Metadata, now_ms: u64) -> bool {
         let settings = &meta.auto_failover;
         let is_leased = settings.is_leased || !meta.needs_leases();

@@ -1,8 +1,8 @@
 //! How much may be on its way at once, per node.
 //!
-//! Copies cost the one that sends and the one that takes them; a role on its way costs clients a pause: requests for that
-//! vBucket wait for its end, and as clients keep so many under way and no more, others wait behind them. Copies that wait
-//! for a silent node count for nothing, so that it does not hold up the others.
+//! Copies cost the node that sends them and the node that takes them. A role on its way costs clients a pause: requests
+//! for that vBucket wait for its end. A client keeps only so many requests under way, so its other requests wait behind
+//! them. Copies that wait for a silent node count for nothing, so that it does not hold up the others.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
 //! What the leader does: it compares what shall be (the metadata) with what is (the nodes' reports), and proposes the
 //! next commands.
 //!
-//! Nothing that matters is kept here. The next leader begins with an empty one and goes on, because every decision
-//! follows from metadata and reports alone; what is remembered only measures time (silence, rates, what was tried in vain
-//! a moment ago) or is asked again (how far the active copy had got when a chain changed). Proposals may be lost or made twice.
+//! Nothing that matters is kept here. The next leader begins with an empty orchestrator and goes on, because every
+//! decision follows from metadata and reports alone. What is remembered measures time (silence, rates, what was tried
+//! in vain a moment ago), or is asked again (how far the active copy had got when a chain changed). Proposals may be
+//! lost or made twice.
 //!
 //! `now_ms` is Unix milliseconds of a clock that does not jump.
 

@@ -21,8 +21,9 @@ const HANDOVER_COST: f64 = MOVE_COST;
 /// and nothing else has to any more.
 const SENT_SHARE: f64 = 0.1;
 const KEPT_SHARE: f64 = 0.85;
-/// Pace is counted once so much of it has been done, and so long after it was first seen: before that nothing has arrived, and figures get
-/// better known; and it goes faster than it will until queues and caches are full.
+/// Pace is counted once so much of it has been done, and so long after it was first seen. Before that no copy has
+/// arrived, and figures are still getting better known. Until queues and caches are full it also goes faster than it
+/// will later.
 const UNDER_WAY_SHARE: f64 = 0.005;
 const UNDER_WAY_AFTER_MS: u64 = 4_000;
 /// What pace is told from at least: copies come in bursts.

@@ -257,8 +257,8 @@ impl Scene<'_> {
         })
     }
 
-    /// Whether the chain holds what the one before it held, on disk where there is one: enough of it that no election can
-    /// miss it, all of those that are new, and the others that can be asked.
+    /// Whether the chain holds what the one before it held, on disk in a bucket with a disk. Enough of its members have
+    /// to hold it that no election can miss it: all new ones, and the others that can be asked.
     fn has_caught_up(&self) -> bool {
         let Some(floor) = self.note.and_then(|note| note.floor) else { return false };
         let on_disk = self.bucket.kind == BucketKind::Couchbase;
@@ -345,10 +345,11 @@ impl Scene<'_> {
         self.has(node, Seqno(leading.high_seqno.get().saturating_sub(CLOSE_BEHIND)))
     }
 
-    /// Where nodes of the chain are being failed over gracefully: one of those that are left whose copy is not well. Before all of
-    /// them are, the active role does not go to one of them, nor are the nodes failed over: a copy that is away or far behind
-    /// would have durable writes time out that now have a majority with those that go; and an active one that is away could not be
-    /// failed over any more, if nobody else were sure to have what it had.
+    /// Where nodes of the chain are being failed over gracefully: one of the remaining nodes whose copy is not well.
+    /// Before all of their copies are well, the active role goes to none of them, and the leaving nodes are not failed
+    /// over. Durable writes have a majority with the leaving nodes now; with a copy that is away or far behind instead
+    /// they would time out. An active copy that is away could not be failed over any more, if no other copy were sure
+    /// to have what it had.
     ///
     /// That is no wait for ever: a node that is away comes back, or is failed over, and is in no chain then. Where nobody is left there is
     /// nobody to wait for.

@@ -1,10 +1,10 @@
 //! Accepts connections on every data-plane listener and places each on the least-loaded worker.
 //!
 //! One thread with its own poll. Beyond the connection limit a stranger's connection has to go for the new one
-//! ([`crate::net::places`]); while the loops have not closed enough of these, the new one is closed at once, so that the client learns
-//! of it instead of hanging in the backlog. When the process is out of file descriptors a
-//! reserved one is given up for a moment to do the same. A listener that goes on failing for whatever reason is left alone
-//! for a moment: accepting never spins.
+//! ([`crate::net::places`]). While the loops have not closed enough of these, the new one is closed at once. So its
+//! client learns of it instead of hanging in the backlog. When the process is out of file descriptors a reserved one is
+//! given up for a moment to do the same. A listener that goes on failing for whatever reason is left alone for a
+//! moment: accepting never spins.
 
 use std::{
     io,

@@ -1,9 +1,9 @@
 //! What a turn has to say to its client, and what the client's socket has not taken yet.
 //!
-//! [`Output`] belongs to the worker and is reused by every connection: response bytes in one growing buffer, with
-//! large values held by reference at the positions where they belong, so that a turn ends in one (vectored)
-//! write and no large value is copied. What a slow client leaves over becomes a [`Pending`], which belongs to the
-//! connection; nothing more is read from or executed for that client until it is gone, which bounds both.
+//! [`Output`] belongs to the worker, and every connection reuses it. It has response bytes in one growing buffer, and
+//! references to large values at the positions where they belong. So a turn ends in one (vectored) write, and no large
+//! value is copied. What a slow client leaves over becomes a [`Pending`], which belongs to the connection; nothing more
+//! is read from or executed for that client until it is gone, which bounds both.
 
 use std::{collections::VecDeque, io::IoSlice, ops::Deref};
 

@@ -119,8 +119,8 @@ impl Context {
         self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
     }
 
-    /// The same for what is left of a turn that has got long, because its connections had much to do or the process was
-    /// stopped in the middle of it: others may serve by now what was this node's when it began.
+    /// The same for the rest of a turn that has got long, because its connections had much to do or the process was
+    /// stopped in the middle. Other nodes may serve by now what was this node's when the turn began.
     pub(crate) fn go_on_with_turn(&mut self, at: Instant) {
         if at.saturating_duration_since(self.looked_at) >= LOOK_AGAIN {
             self.begin_turn(at);

@@ -1,7 +1,7 @@
 //! Responses of the binary protocol.
 //!
-//! What a refusal looks like depends on the client: those that negotiated extended errors get the status and, where
-//! there is something to say, a JSON context; all others get the texts and the older statuses that their libraries
+//! What a refusal looks like depends on the client. Clients that negotiated extended errors get the status, and a JSON
+//! context where the server has something to add. All others get the texts and the older statuses that their libraries
 //! match on.
 
 use base::{Cas, Datatype, Status, limits};

@@ -1,9 +1,10 @@
 //! The node's account: memory that belongs to no bucket, by who holds it.
 //!
-//! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: a part that holds
-//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`](crate::statistics::node_memory) adds the buckets', and what the
-//! allocator and the operating system said of the process when they were asked last, once a second; what nobody has told is
-//! the rest of that: stacks, and many small things.
+//! A bucket knows what it holds (`engine::Pool`). The remaining memory is the data plane's and the control plane's. A
+//! part that holds some keeps an [`Accounted`] and tells it now and then, a loop once per round. The module
+//! [`node_memory`](crate::statistics::node_memory) adds the buckets' memory. Once a second it asks the allocator and
+//! the operating system about the process. The difference is memory that no part has told of: stacks, and many small
+//! things.
 //!
 //! Invariant: a reader waits for neither of those two. The allocator looks through all that is free, under locks
 //! that every allocation needs.

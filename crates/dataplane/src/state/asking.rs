@@ -1,5 +1,5 @@
-//! A connection to a peer's document port, with a thread of its own: what has gathered in its queue is sent in one write
-//! and answered before the next, so that requests of many clients share a round trip.
+//! A connection to a peer's document port, with a thread of its own. The thread sends what has gathered in its queue in
+//! one write, and waits for the answers before the next write. So requests of many clients share a round trip.
 //!
 //! Every packet's answer is delivered exactly once. A batch is small enough to lie in the sockets' buffers while nobody reads, or it
 //! is a single packet: so neither side can wait for the other to read first.

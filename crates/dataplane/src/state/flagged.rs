@@ -1,5 +1,5 @@
-//! A value that any number of threads change and one takes, and a flag that saves most of them a system call: the first change since
-//! the value was last taken wakes the taker, the others rely on that.
+//! A value that any number of threads change and one takes, and a flag that saves most of them a system call. The first
+//! change since the value was last taken wakes the taker. The other changes rely on that.
 //!
 //! Order matters. A change is made before the flag is raised, and the flag is lowered before the value is taken. So the taker sees
 //! the change, or the thread that made it finds the flag lowered. The test `interleavings` tries the orders.

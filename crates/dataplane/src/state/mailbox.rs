@@ -1,9 +1,9 @@
 //! How other threads reach a worker: a mailbox with a waker.
 //!
-//! The acceptor, the TLS handshaker and replication links post connections, the engine's flusher and fetcher threads post wake-ups
-//! for parked requests, the helper thread posts the results of slow work, the daemon posts configuration changes
-//! and the order to stop. A post costs one short mutex and, only when the worker is not already due to look, one
-//! `eventfd` write. Queues are bounded by what they name: one wake-up per parked request, one message per socket.
+//! The acceptor, the TLS handshaker and replication links post connections. The engine's flusher and fetcher threads
+//! post wake-ups for parked requests. The helper thread posts the results of slow work. The daemon posts configuration
+//! changes and the order to stop. A post costs one short mutex and, only when the worker is not already due to look,
+//! one `eventfd` write. Queues are bounded by what they name: one wake-up per parked request, one message per socket.
 
 use std::{
     fmt,

@@ -1,10 +1,12 @@
 //! Brings from disk what a request did not find in memory. The request is parked; one read serves all who wait for a key.
 //!
-//! What is read is only as good as the moment it is installed in: a value is put into the table if the version there is
-//! still the one whose value it is; a version found during warm-up, if the table still cannot tell by itself; a
-//! tombstone (or absence) is noted if none can have come and gone since the read began. Whatever does not fit is
-//! dropped, and the woken request, executed again, asks again. A stale locator leads to a lookup by key, and a record
-//! that cannot be read is an error that the request answers: never "not found".
+//! The table may have changed since the read began, so what was read is judged when it is installed:
+//! - A value enters the table if the version there is still the one that it belongs to.
+//! - A version found during warm-up enters if the table still cannot tell by itself.
+//! - A tombstone (or absence) is noted if no version can have come and gone since the read began.
+//!
+//! What does not fit is dropped. The woken request is executed again, and asks again. A stale locator leads to a lookup
+//! by key, and a record that cannot be read is an error that the request answers: never "not found".
 
 use std::sync::atomic::Ordering;
 

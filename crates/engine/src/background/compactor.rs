@@ -1,8 +1,9 @@
 //! What compaction asks memory: is this record the newest synced version of its key, and where is it now?
 //!
-//! The answers are careful. A clean item in the table names the newest synced version. A dirty one only knows the place of
-//! the synced version before it, so anything else about that key is unknown, as are tombstones and the documents of keys
-//! that may have been evicted: the store then decides by its own index. Dropped collections are the exception: every version of theirs is dead.
+//! The answers are careful. A clean item in the table names the newest synced version. A dirty item only knows the
+//! place of the synced version before it; anything else about that key is unknown. Tombstones are unknown too, and
+//! documents of keys that may have been evicted. Then the store decides by its own index. Dropped collections are the
+//! exception: every version of theirs is dead.
 //!
 //! While a vBucket is being loaded its table may hold a version that is not the newest, or none: then it is believed only that
 //! something older than what it holds is dead. And what is moved before it was loaded is taken in where it is moved to: warm-up

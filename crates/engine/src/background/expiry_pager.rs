@@ -2,11 +2,11 @@
 //! no disk to keep them, tombstones past the purge interval. Where this node is not the active nothing expires: the active
 //! tells what has.
 //!
-//! Walks vBucket by vBucket, a few documents per lock hold, and skips vBuckets in which nothing can be due: each
-//! knows a time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
-//! when they are met. So there is no hurry, and two things bound what it costs: a vBucket in which something expires
-//! every second is not walked every second, but rests the longer the larger it is; and when a shard has many
-//! tombstones to write, its documents wait until they are written.
+//! Walks vBucket by vBucket, a few documents per lock hold, and skips vBuckets in which nothing can be due: each knows
+//! a time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
+//! when they are met. So there is no hurry, and two rules bound the cost. After a walk a vBucket rests, the longer the
+//! larger it is, even if a document of it expires every second. While a shard has many tombstones to write, its
+//! documents wait.
 
 use base::{Datatype, DocKey, HashedKey, Now, Seqno, VbId, VbRole};
 

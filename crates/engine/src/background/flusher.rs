@@ -3,21 +3,20 @@
 //! 1. empties the copies that are to begin anew or to go ([`Bucket::reset_copies`]), and raises the shard's CAS ceiling when the
 //!    clock comes near it;
 //! 2. returns, unless somebody waits for persistence, the oldest dirty mutation is old enough or there are many;
-//! 3. takes the checkpoint of every dirty vBucket *whole* (so a superseded version and its superseder are taken
-//!    together and only the newer is written), with the vBucket's state, and commits in groups, reading the items
-//!    without any lock: they are immutable and stay in the checkpoint until published. Of a checkpoint that is too large for
-//!    one part a prefix is taken, and of every key in it the last version, superseded or not: what is on disk is
-//!    always everything up to one seqno;
-//! 4. syncs once, all that was written by then: it writes no more where a thread waits for the flusher's lock for which clients wait
-//!    for ([`crate::shard::Gate::ask_for_way`]);
-//! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
-//!    the persisted seqno rises, what no cursor needs leaves the checkpoint, waiters are woken, durable writes that were
-//!    prepared are committed (which the next batch writes).
+//! 3. takes the checkpoint of every dirty vBucket *whole*, with the vBucket's state, so that of two versions of a key
+//!    only the newer one is written. It commits in groups and reads the items without any lock: they are immutable and
+//!    stay in the checkpoint until published. Of a checkpoint that is too large for one part it takes a prefix, and of
+//!    every key in it the last version, superseded or not. So the disk always has everything up to one seqno;
+//! 4. syncs once what was written by then. It stops writing earlier where clients wait for a thread that waits for the
+//!    flusher's lock ([`crate::shard::Gate::ask_for_way`]);
+//! 5. publishes, vBucket by vBucket under its lock. Items become clean and get their locator. Tombstones leave the
+//!    table, and entries that no cursor needs leave the checkpoint. The persisted seqno rises, and waiters are woken.
+//!    Durable writes that were prepared are committed; the next batch writes the commits.
 //!
-//! When the disk is full, what was taken and found no room counts as not taken and is tried again, but for vBuckets with
-//! deletions: they are tried at once, one by one, because what the store keeps for what frees space serves a part that makes more obsolete
-//! than it adds. (A deletion behind an unwritten document of the same vBucket cannot go before it.) Any other failure poisons the shard: everything stays in memory and readable, nothing is written any
-//! more.
+//! When the disk is full, parts that found no room count as not taken and are tried again later. Those of vBuckets with
+//! deletions are tried at once, one by one: the store keeps a reserve for parts that make more obsolete than they add.
+//! (A deletion behind an unwritten document of the same vBucket cannot go before it.) Any other failure poisons the
+//! shard: everything stays in memory and readable, nothing is written any more.
 
 #[cfg(test)]
 mod tests;
@@ -550,10 +549,10 @@ fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
     Record { meta, key: item.key(), hash, value: item.value(), replaces: item.locator() }
 }
 
-/// Which entries of a checkpoint, or its prefix, are not to be written: of a key all but its last version there, superseded
-/// or not; and prepares whose abort is in it, or, where there is no other copy, anywhere. (Where there are others they may hold
-/// and commit a prepare, which a copy that has only the prefix after a crash must not lack. An only copy would commit what its
-/// clients were told had failed.)
+/// Which entries of a checkpoint, or its prefix, are not to be written. Of a key that is every version but the last one
+/// there, superseded or not. It is also every prepare whose abort is in it, or, without another copy, anywhere. (Where
+/// there are others they may hold and commit a prepare, which a copy that has only the prefix after a crash must not
+/// lack. An only copy would commit what its clients were told had failed.)
 fn superseded_within(shard: &Shard, taken: &[ItemLoan], alone: bool) -> Vec<bool> {
     let is_version = |item: ItemRef<'_>| !kind_of(item).is_prepared();
     let aborts =

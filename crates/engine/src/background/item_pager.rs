@@ -1,9 +1,9 @@
 //! Makes room: takes values (or, in caches, documents) that are used least out of memory.
 //!
-//! Walks the vBuckets round and round, a few documents per lock hold, and remembers where it stopped. The frequencies it
-//! meets are gathered in a histogram of what could go, from which it derives how frequently a document may be used and
-//! still go, so that one lap frees about as much as has to be. In persistent buckets only what is clean, which means
-//! synced, loses its value; key, metadata and frequency stay with the place of the value on disk.
+//! Walks the vBuckets round and round, a few documents per lock hold, and remembers where it stopped. It gathers the
+//! frequencies that it meets in a histogram of what could go. From that it derives how frequently a document may be
+//! used and still go, so that one lap frees about as much as has to be. In persistent buckets only what is clean, which
+//! means synced, loses its value; key, metadata and frequency stay with the place of the value on disk.
 //!
 //! Frequencies are aged by uses, not by laps: when a vBucket has been read so many times as its documents in memory
 //! times [`USES_PER_AGE`](crate::bucket::pagers::USES_PER_AGE), what they have counted is halved. So one pass over everything, however many laps of the pager it

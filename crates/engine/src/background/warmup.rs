@@ -12,8 +12,8 @@
 //! the table itself: [`Shard::takes_in`] is set before warm-up looks what it has to read.
 //!
 //! A shard in which something could not be read stays like that after the end: what was lost may have been the newest
-//! version of any key, so each key is looked up on disk once before the table is believed about it, and the lost ones
-//! are told as unreadable, neither as absent nor in an older version.
+//! version of any key. So each key is looked up on disk once before the table is believed about it. A request for a
+//! lost one is told that it is unreadable. It is told neither that the key is absent, nor an older version.
 
 use std::sync::atomic::Ordering;
 

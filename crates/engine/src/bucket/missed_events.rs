@@ -1,9 +1,9 @@
 //! Events that an active before should have recorded, and did not come to: the next active records them before it
 //! takes writes.
 //!
-//! The manifest that the vBucket has been told tells whether anything can be missing at all. If so, the events are looked
-//! up one by one: of every collection and scope that the manifest lists, and of those of which the vBucket knows anything,
-//! in the table (where they are until they are synced) and on disk.
+//! The manifest that the vBucket has been told tells whether anything can be missing at all. If so, the events are
+//! looked up one by one, in the table (where they are until they are synced) and on disk. They are those of every
+//! collection and scope that the manifest lists, and of those that the vBucket knows.
 
 use std::collections::BTreeSet;
 

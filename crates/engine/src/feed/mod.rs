@@ -8,9 +8,10 @@
 //! * A snapshot from disk may be cut short, because its consumer was too slow for what it keeps from being freed. The
 //!   next batch then begins another snapshot where the last item was, which ends no earlier. So may one of a copy that follows another
 //!   node's, where more of it is in memory than one call takes.
-//! * A durable write is not seen before it is synced and committed. A consumer that asks for prepares ([`FeedOptions::prepares`]) is
-//!   told of them, and how each one ended: in a snapshot from memory a key that has a prepare, commit or abort in it has
-//!   nothing else there; in one from disk a key may have a version and, behind it, a prepare or abort.
+//! * A durable write is not seen before it is synced and committed. A consumer that asks for prepares
+//!   ([`FeedOptions::prepares`]) is told of them, and how each one ended. In a snapshot from memory a key with a
+//!   prepare, commit or abort has nothing else. In one from disk a key may have a version and, behind it, a prepare or
+//!   abort.
 //!
 //! A copy that follows another node's has feeds for those who ask for them ([`FeedOptions::followers`]), where there is a disk. Such a
 //! feed tells what is whole of the copy ([`VbHistory::told_to`]). That is where a branch begins if the copy becomes the active one, so a

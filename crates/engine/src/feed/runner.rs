@@ -1,10 +1,10 @@
 //! The reading side of backfills: one thread per shard, a few snapshots at once, the rest in a queue.
 //!
-//! A backfill occupies a place from its start until its buffer is empty, so that what buffers hold is bounded whatever the
-//! number of feeds; and while it reads it keeps segments (or superseded versions) from being freed. So a consumer that
-//! leaves its buffer alone loses its place after a while, soon when others wait for one, and what it has not got is read
-//! again once it is back; until then nothing else is begun for it either ([`crate::history::queue`]). An unordered snapshot cannot
-//! be taken up in the middle: its feed ends.
+//! A backfill occupies a place from its start until its buffer is empty. So the bytes in buffers are bounded, however
+//! many feeds exist. While a backfill reads, it keeps segments (or superseded versions) from being freed. So a consumer
+//! that leaves its buffer alone loses its place after a while, and soon when others wait for one. What it has not got
+//! is read again once it is back. Until then nothing else is begun for it either ([`crate::history::queue`]). An
+//! unordered snapshot cannot be taken up in the middle: its feed ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,9 @@
 //! From what was read of a checkpoint to snapshots.
 //!
-//! What one read brought is one snapshot, of each key the last version. For a consumer that is told of prepares it may have
-//! to be several: a key that has a prepare, commit or abort in a snapshot has nothing else in it (kv_engine's rule for
-//! checkpoints), so that a replica applies a snapshot in any order and ends up with the same.
+//! What one read brought is one snapshot, with the last version of each key. For a consumer that is told of prepares
+//! one read may become several snapshots. A key that has a prepare, commit or abort in a snapshot has nothing else in
+//! it, which is kv_engine's rule for checkpoints. So a replica may apply a snapshot in any order and ends up with the
+//! same.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! What a feed and the thread that reads for it share: one snapshot from disk (memory-only: from the table) in the making.
 //!
-//! The reader fills a bounded buffer, the feed empties it. Each side tells the other when it can go on: the reader wakes
-//! the feed's waiter when there is something after there was nothing; the feed asks for the reader when the buffer has
-//! become half empty, or empty, which is what the reader waits for where memory is short.
+//! The reader fills a bounded buffer, and the feed empties it. Each side tells the other when it can go on. The reader
+//! wakes the feed's waiter when the buffer was empty and has something. The feed asks for the reader when the buffer is
+//! half empty. Where memory is short the reader waits until the buffer is empty.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

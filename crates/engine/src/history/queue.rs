@@ -1,8 +1,8 @@
 //! Whose turn is next: a shard's backfills that have not begun, by owner.
 //!
 //! Owners take turns, so that one with a thousand streams does not stand before one with a single stream. An owner that
-//! lost a place because it let a full buffer lie is passed over until it asks for something: it has asked for more than it
-//! takes, and whatever began for it now would only occupy places that others wait for.
+//! lost a place because it let a full buffer lie is passed over until it asks for something. It has asked for more than
+//! it takes, so a backfill that began for it now would only occupy a place that others wait for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

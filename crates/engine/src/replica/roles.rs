@@ -123,8 +123,9 @@ impl Bucket {
     /// Makes this node the active of vBuckets: each begins a branch (but for one whose branch nobody has heard of), is synced, and is
     /// served then. One sync serves all vBuckets of a shard. Of one that is active already, term and topology change.
     ///
-    /// Each vBucket's answer is `Invalid` when a later term is known, `NotMyVbucket` when there is no such vBucket or it is a
-    /// copy in the making and others may have a whole one, `TemporaryFailure` when the disk refuses.
+    /// Each vBucket's answer is `Invalid` when a later term is known, and `TemporaryFailure` when the disk refuses. It
+    /// is `NotMyVbucket` when the bucket has no such vBucket, or when it is a copy in the making and other nodes may
+    /// have a whole one.
     pub fn activate_all(&self, wanted: &[Activation], now: Now) -> Vec<(VbId, Result<(), Status>)> {
         let _one_at_a_time = self.role_changes.lock();
         // What the events of a vBucket are compared with. Before the flusher's lock, as everywhere.
@@ -455,9 +456,9 @@ impl Bucket {
         self.want_reset(vb, (VbRole::Dead, term), now)
     }
 
-    /// What a vBucket holds in that role and term is no use, and is to go. That takes the flusher's lock and a sync, for which
-    /// neither the reader of streams nor the one that gives out roles must wait: where there is a disk the flusher does it, and no
-    /// stream begins before it has.
+    /// What a vBucket holds in that role and term is no use, and is to go. That takes the flusher's lock and a sync.
+    /// Neither the thread that reads streams nor the one that gives out roles must wait for these. So in a bucket with
+    /// a disk the flusher does it, and no stream begins before it has.
     ///
     /// # Errors
     /// `NotMyVbucket` when the vBucket stands otherwise by now.

@@ -76,8 +76,9 @@ pub(crate) const fn is_clean_mark(recorded: Cas) -> bool {
     recorded.get() & LOW_BITS < OF_THE_CLOCK
 }
 
-/// Where the clocks of a shard go on that was found on disk like this: above every CAS on disk, and above every one
-/// that was given out, unless it was never synced and the clock was set back since to a time after the last sync.
+/// Where the clocks of a shard go on that was found on disk like this. That is above every CAS on disk, and above every
+/// one that was given out. The one exception: the CAS was never synced, and the clock was set back since to a time
+/// after the last sync.
 pub(crate) fn floor<'a>(states: impl Iterator<Item = &'a VbState>, now: Now) -> Cas {
     let (mut highest, mut known) = (0, 0);
     for recorded in states.map(|state| state.max_cas.get()) {

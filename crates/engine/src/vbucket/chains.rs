@@ -1,15 +1,16 @@
 //! The copies that have to hold a durable write before it is committed, and those that say so.
 //!
-//! A majority is counted of the copies that are *configured*, not of those that exist just now: of three copies two have
-//! to hold a write, though only two exist; and where only one does, durable writes are impossible. A chain may also have more members
-//! than copies are configured, until a rebalance has taken some out. Then it is a majority of its members: a caller that asks
-//! enough of them that no such majority is missed may make any of them the active.
+//! A majority is counted of the copies that are *configured*, not of those that exist just now. Of three configured
+//! copies two have to hold a write, though only two exist. Where only one exists, durable writes are impossible. A
+//! chain may also have more members than copies are configured, until a rebalance has taken some out. Then it is a
+//! majority of its members: a caller that asks enough of them that no such majority is missed may make any of them the
+//! active.
 //!
-//! While a vBucket's chain changes there are two, the one before and the one to be, and a write needs a majority of both:
-//! until the new one is known to hold what the old one had, either may be asked what was acknowledged. Of the one before it is a majority
-//! of the members that are left of it, because an election asks as many. That the write has enough copies is the matter of the other
-//! one. After a handover the active is
-//! no member of the one before, which begins with the copy that has handed over: that is one like any other by then.
+//! While a vBucket's chain changes it has two chains, the old one and the new one, and a write needs a majority of
+//! both. Until the new chain is known to hold what the old one had, an election may ask either what was acknowledged.
+//! Of the old chain a majority of its remaining members is enough, because an election asks as many. The new chain
+//! makes sure that the write has enough copies. After a handover the active is no member of the old chain. That chain
+//! begins with the copy that has handed over, which is one like any other by then.
 //!
 //! An acknowledgement says that everything prepared up to a seqno is held as its level asks for. So the prepares that have
 //! a majority are always the first ones. Acknowledgements are good for one term: with the next one they are forgotten.

@@ -363,9 +363,9 @@ impl Checkpoint {
         }
     }
 
-    /// Moves a cursor on over entries up to the seqno `to`, about `bytes_max` bytes and at most `entries_max` of them but
-    /// at least one, and visits them, each with the seqno of the prepare that it commits (zero: of none). Returns the last seqno visited and what to release; `None` when the cursor has no
-    /// place.
+    /// Moves a cursor on over entries up to the seqno `to`: about `bytes_max` bytes and at most `entries_max` of them,
+    /// but at least one. Visits them, each with the seqno of the prepare that it commits (zero: of none). Returns the
+    /// last seqno visited and what to release; `None` when the cursor has no place.
     pub(crate) fn read(
         &mut self,
         id: CursorId,

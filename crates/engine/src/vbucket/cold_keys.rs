@@ -1,13 +1,14 @@
 //! Which documents of a vBucket are on disk only: what is left in memory of keys that were evicted, in about twelve bits each.
 //!
-//! A sorted list of short hashes, delta-coded in blocks of at most [`BLOCK_KEYS_MAX`]. Every evicted key is in it: it is
-//! inserted when a key leaves the table and removed when that key comes back, so two keys with one short hash are there
-//! twice, and what is not in it is not on disk only. The reverse does not hold: about one absent key in two hundred
-//! shares its short hash with an evicted one, and what was evicted may have ceased to be. Then the disk has to be asked.
+//! A sorted list of short hashes, delta-coded in blocks of at most [`BLOCK_KEYS_MAX`]. Every evicted key is in it. A
+//! key enters the list when it leaves the table, and is removed when it comes back; two keys with one short hash stand
+//! in it twice. A key that is not in it is not on disk only. The reverse does not hold: about one absent key in two
+//! hundred shares its short hash with an evicted one, and what was evicted may have ceased to be. Then the disk has to
+//! be asked.
 //!
-//! Bits per key: what tells a key from the others of its vBucket (that is the price of one wrong "maybe" in so many), plus
-//! about two; the list needs no room to grow into and is never rebuilt. It does not know where a key lies: the
-//! store's indexes do.
+//! Bits per key: enough to tell a key from the others of its vBucket, plus about two. The fewer the bits, the more
+//! often the answer is a wrong "maybe". The list needs no room to grow into and is never rebuilt. It does not know
+//! where a key lies: the store's indexes do.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,14 +1,19 @@
 //! Documents that memory forgets altogether: how a key leaves its vBucket's table for the disk, and how it comes back.
 //!
-//! In a bucket with full eviction the item pager takes clean documents out of the table. What stays is the key's entry in
-//! [`crate::vbucket::cold_keys`], and the document in the vBucket's counts: it exists as before. An operation on a key
-//! that the table has not asks the cold keys next. "Surely not" is as good as a table that knows every key; "maybe" is a fetch that brings
-//! the newest version on disk back into the table ([`crate::background::bg_fetcher`]) or notes that it has none, and then the request
-//! is executed again. So every operation that depends on a key's previous version sees it, and none knows of this.
+//! In a bucket with full eviction the item pager takes clean documents out of the table. What stays is the key's entry
+//! in [`crate::vbucket::cold_keys`], and the document in the vBucket's counts: it exists as before. An operation on a
+//! key that the table has not asks the cold keys next. "Surely not" is as good as a table that knows every key. "Maybe"
+//! leads to a fetch ([`crate::background::bg_fetcher`]). It brings the newest version on disk back into the table, or
+//! notes that the disk has none. Then the request is executed again. So every operation that depends on a key's
+//! previous version sees it, and none knows of this.
 //!
-//! Invariants: a live document is in the table or among the cold keys; a key is taken off those only when its document was
-//! found, never because its hash is among them; only synced versions leave, and nothing leaves while the vBucket is being loaded; locked documents and those that a durable write is about to replace
-//! stay. Whether a bucket evicts keys can change at any time: keys that are cold then come back as they are asked for.
+//! Invariants:
+//! - A live document is in the table or among the cold keys.
+//! - A key is taken off the cold keys only when its document was found, never because its hash is among them.
+//! - Only synced versions leave, and none leaves while the vBucket is being loaded.
+//! - Locked documents stay, and so do those that a durable write is about to replace.
+//!
+//! Whether a bucket evicts keys can change at any time: keys that are cold then come back as they are asked for.
 
 use base::{DocKey, HashedKey, Seqno, Status};
 

@@ -1,5 +1,5 @@
-//! Pessimistic locks (GETL). A lock is a note beside the table, not a change of the document: it has a CAS of its own,
-//! which is the key to it, and ends by unlock, by a mutation that presents that CAS, or by time.
+//! Pessimistic locks (GETL). A lock is a note beside the table, not a change of the document. It has a CAS of its own,
+//! which is the key to it. It ends by unlock, by a mutation that presents that CAS, or by time.
 
 use base::{Cas, HashedKey, Now, limits};
 

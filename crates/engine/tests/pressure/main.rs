@@ -3,10 +3,10 @@
 //! thread; time moves only when somebody waits for the disk or has nothing to do.
 //!
 //! After every step: memory is bounded and its pools add up; a deletion was never refused but by a dead disk; what was
-//! acknowledged is read back; a mutation was refused only for a reason. Every now and then: an idle bucket drains in the
-//! time its disk needs, a full disk is healed by deletions, a bucket with a dead disk goes on serving what is in memory,
-//! and a crash takes back nothing that was reported to be on disk, durable writes above all. In the end followers hold
-//! what the bucket does.
+//! acknowledged is read back; a mutation was refused only for a reason. Every now and then more must hold. An idle
+//! bucket drains in the time that its disk needs. Deletions heal a full disk. A bucket with a dead disk goes on serving
+//! what is in memory. A crash takes back nothing that was reported to be on disk, durable writes above all. In the end
+//! followers hold what the bucket does.
 //!
 //! A failure prints its seed. `PRESSURE_SEEDS=1000 cargo test --release -p settee-engine --test pressure` runs many;
 //! `PRESSURE_SEED=17` begins with another one, `PRESSURE_STEPS` changes how long each is.

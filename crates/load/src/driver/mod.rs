@@ -5,8 +5,8 @@
 //! the phase says to make it again, or its node has left the cluster; figures never silently come from fewer connections than asked for. Every
 //! operation that was drawn ends in exactly one histogram, or is counted as unsent.
 //!
-//! What it takes care of, because popular tools do not: every part of a run draws its own sequence; only answers
-//! count as operations; values are recognised when they come back; a "temporary failure" is retried with back-off and
+//! It takes care of four things that popular tools do not. Every part of a run draws its own sequence. Only answers
+//! count as operations. Values are recognised when they come back. A "temporary failure" is retried with back-off, and
 //! its latency runs from the first attempt.
 
 mod connection;

@@ -1,7 +1,8 @@
-//! What has to hold (`docs/promises.md`): within a term one node is active; of those that hear the leader one serves, and none beside one
-//! that has a lease, wherever that is; no acknowledged write, of any level, is passed over by an election or destroyed by another copy as long as a copy has it
-//! that nobody has failed over; no durable one is lost with one copy; a copy that is built counts once it is whole; a stream leaves a
-//! copy as its active copy is; and once faults end somebody serves.
+//! What has to hold (`docs/promises.md`): within a term one node is active. Of those that hear the leader one serves,
+//! and none beside one that has a lease, wherever that is. No acknowledged write, of any level, is passed over by an
+//! election or destroyed by another copy as long as a copy has it that nobody has failed over. No durable one is lost
+//! with one copy. A copy that is built counts once it is whole; a stream leaves a copy as its active copy is; and once
+//! faults end somebody serves.
 
 use std::collections::HashSet;
 

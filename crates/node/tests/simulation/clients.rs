@@ -1,5 +1,5 @@
-//! Clients: each does one thing after the other, asks the node that its map of the cluster says, gets a newer map and asks again
-//! when it is told to go elsewhere or to come back later, and gives up when there is no answer.
+//! Clients. Each does one thing after the other, and asks the node that its map of the cluster names. When a node sends
+//! it elsewhere or asks it to come back later, it gets a newer map and asks again. Without an answer it gives up.
 
 mod registers;
 

@@ -1,9 +1,13 @@
 //! The memcached binary protocol as Couchbase extended it (kv_engine `docs/BinaryProtocol.md`).
 //!
-//! The way of a request: [`decode_frame`] cuts a [`Frame`] out of the read buffer, [`Opcode::from_wire`]
-//! names it, [`validate()`] checks it against the declarative table in [`opcode`],
-//! [`FrameInfos::parse_request`] reads the framing extras, [`extras`] and [`observe`] read the rest, and
-//! [`ResponseWriter`] appends the answer. What a producer sends on its streams is in [`dcp`].
+//! The way of a request:
+//! 1. [`decode_frame`] cuts a [`Frame`] out of the read buffer.
+//! 2. [`Opcode::from_wire`] names it.
+//! 3. [`validate()`] checks it against the declarative table in [`opcode`].
+//! 4. [`FrameInfos::parse_request`] reads the framing extras; [`extras`] and [`observe`] read the rest.
+//! 5. [`ResponseWriter`] appends the answer.
+//!
+//! What a producer sends on its streams is in [`dcp`].
 
 pub mod dcp;
 pub mod duration;

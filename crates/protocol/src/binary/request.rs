@@ -106,8 +106,8 @@ impl Request<'_> {
     }
 }
 
-/// Appends a request of the server to a duplex client. The only one with a body is the push of a cluster map:
-/// its version as extras, the bucket's name as key (empty for the cluster's own map), the map as value (empty
+/// Appends a request of the server to a duplex client. The only one with a body is the push of a cluster map. Its
+/// extras are the version, its key is the bucket's name (empty for the cluster's own map). Its value is the map (empty
 /// for clients that asked for the brief form).
 ///
 /// # Errors

@@ -1,10 +1,9 @@
 //! Appends responses to an output buffer.
 //!
-//! [`ResponseWriter::begin`] leaves room for header and framing extras, the caller appends extras, key and
-//! value behind it (under a lock, if need be), and [`ResponseWriter::finish`] fills the room in, so no byte
-//! of a value is copied twice and no length has to be known beforehand. A value too large to copy is sent by
-//! reference: its length goes into [`Response::value_by_reference`] and its bytes follow the buffer in a
-//! vectored write.
+//! [`ResponseWriter::begin`] leaves room for header and framing extras. The caller appends extras, key and value behind
+//! it, under a lock if need be. [`ResponseWriter::finish`] fills the room in. So no byte of a value is copied twice,
+//! and no length has to be known beforehand. A value too large to copy is sent by reference: its length goes into
+//! [`Response::value_by_reference`] and its bytes follow the buffer in a vectored write.
 //!
 //! Whether a quiet command stays silent is the server's decision; [`ResponseWriter::cancel`] takes back what
 //! was begun.

@@ -22,9 +22,9 @@ pub(super) fn append(request: &Request<'_>, out: &mut Vec<u8>) {
     debug_assert!(encoded.is_ok());
 }
 
-/// Appends what opens a connection for streams, OPEN and CONTROLs, behind HELLO and login; returns how many answers are to be
-/// expected, each of them "success" but for the last, which is to [`UNPACKS_CONTROL`]: a node of an earlier version refuses
-/// that, and packs nothing.
+/// Appends what opens a connection for streams, OPEN and CONTROLs, behind HELLO and login. Returns how many answers are
+/// to be expected. Each of them is "success" but for the last, which is to [`UNPACKS_CONTROL`]: a node of an earlier
+/// version refuses that, and packs nothing.
 #[must_use]
 pub fn append_opening(from: NodeId, to: NodeId, bucket: &str, bucket_uuid: &str, out: &mut Vec<u8>) -> usize {
     let name = LinkName { from, to, bucket }.to_string();

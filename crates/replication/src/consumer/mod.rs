@@ -1,14 +1,17 @@
 //! A DCP consumer: one bucket of this node follows the vBuckets that another node has.
 //!
-//! It is told which vBuckets to follow, and at which term of each, and opens a stream for each from where the replica is, going
-//! back first if the producer says so. What it hears goes straight into the replica: the consumer holds no message, so its
-//! memory is bounded by what it is given, and what is under way by the window. When the replica has no room, the message is
-//! handed back, and the consumer's driver reads nothing until it is taken: the producer notices by its window and slows
-//! down. History for which there is no room holds up its own stream only (`packet_buffer`). A stream that ends or goes wrong is asked for again after a while, for as long as it is wished for; a
-//! producer that says what none says is left.
+//! It is told which vBuckets to follow, and at which term of each, and opens a stream for each from where the replica
+//! is, going back first if the producer says so. What it hears goes straight into the replica: the consumer holds no
+//! message, so its memory is bounded by what it is given, and what is under way by the window. When the replica has no
+//! room, the message is handed back, and the consumer's driver reads nothing until it is taken: the producer notices by
+//! its window and slows down. History for which there is no room holds up its own stream only (`packet_buffer`). A
+//! stream that ends or goes wrong is asked for again after a while, for as long as it is wished for. The consumer
+//! leaves a producer that says what no producer says.
 //!
-//! Invariants: a vBucket has at most one stream that is asked for or open; nothing of a stream reaches the replica that was not
-//! granted, or after it was given up; a stream that is open is one that the producer opened at the wished term.
+//! Invariants:
+//! - A vBucket has at most one stream that is asked for or open.
+//! - Nothing of a stream reaches the replica before the stream is granted, or after it is given up.
+//! - The producer opened each open stream at the wished term.
 
 mod asks;
 mod fault;

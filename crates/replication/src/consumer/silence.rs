@@ -5,8 +5,8 @@
 
 use base::Now;
 
-/// A producer that has said nothing for so long may be gone. Not much longer than it takes to be sure: a connection that was cut
-/// comes back up to as late as it was cut for long, since TCP doubles the pauses between its tries, and a new one at once.
+/// A producer that has said nothing for so long may be gone. Not much longer than it takes to be sure. TCP doubles the
+/// pauses between its tries, so a connection may come back as late again as it was cut for. A new one comes at once.
 const DOUBT_MILLIS: u64 = 2_500;
 /// It is when it goes on to say nothing for so long.
 const BELIEF_MILLIS: u64 = 500;

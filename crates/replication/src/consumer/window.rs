@@ -1,8 +1,8 @@
 //! Flow control from the consumer's side: a window of bytes, reopened as messages are dealt with.
 //!
-//! The window bounds what a producer may have under way, in its socket, in ours and in between. What has been dealt with is
-//! told in portions, so that a window costs a handful of packets; a producer that may send at all is never waited for,
-//! since what we have not told is always less than the window.
+//! The window bounds what a producer may have under way, in its socket, in ours and in between. The consumer
+//! acknowledges in portions, so that a window costs a handful of packets. A producer is never held up by that, since
+//! the part that is not acknowledged yet is always less than the window.
 
 use protocol::binary::{Opcode, Request, extras::NumberExtras};
 

@@ -1,12 +1,14 @@
 //! A DCP producer: one consumer's connection.
 //!
-//! The consumer opens streams, one per vBucket (or several, told apart by ids), and each tells the vBucket's mutations from
-//! where the consumer stopped, in snapshots. Streams that have something to say take turns, one batch each; the one whose
-//! batch did not go out whole goes on first, so that a connection never holds more than one unfinished batch, whatever
-//! the number of its streams.
+//! The consumer opens streams, one per vBucket (or several, told apart by ids), and each tells the vBucket's mutations
+//! from where the consumer stopped, in snapshots. Streams that have something to say take turns, one batch each. The
+//! stream whose batch did not go out whole goes on first. So a connection never holds more than one unfinished batch,
+//! however many streams it has.
 //!
-//! Invariants: a (vBucket, id) has at most one stream that is not over; a stream is queued, held back until something is
-//! acknowledged, or will be woken by the engine; nothing is sent on a stream after its end.
+//! Invariants:
+//! - A (vBucket, id) has at most one stream that is not over.
+//! - A stream is queued, held back until something is acknowledged, or will be woken by the engine.
+//! - Nothing is sent on a stream after its end.
 
 pub mod controls;
 mod events;

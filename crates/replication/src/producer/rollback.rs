@@ -1,8 +1,9 @@
 //! Whether a consumer may go on from where it stopped, or how far back it has to go first.
 //!
-//! A consumer is at a seqno on a branch of the vBucket's history, inside or at the end of a snapshot. It may go on if all
-//! it has, and all that the snapshot made it miss, lies in what it shares with us; otherwise it goes back to the last point
-//! that it surely shares. Follows kv_engine (`docs/dcp/documentation/rollback.md`, `FailoverTable::needsRollback`).
+//! A consumer is at a seqno on a branch of the vBucket's history, inside or at the end of a snapshot. It may go on if
+//! all it has, and all that the snapshot made it miss, lies in what it shares with us. Otherwise it goes back to the
+//! last point that it surely shares. Follows kv_engine (`docs/dcp/documentation/rollback.md`,
+//! `FailoverTable::needsRollback`).
 
 use base::{Seqno, VbUuid};
 

@@ -11,10 +11,11 @@
 //!
 //! Unused budget is kept for [`BURST_NANOS`] only: it makes up for sleeping too long, it is no credit.
 //!
-//! Threads that stand back ([`super::stand_back`]) take no turns. They have what would be lost otherwise: a piece of theirs is
-//! moved when nobody else has wanted the disk for so long that the others' unused budget is whole, so that the next caller
-//! finds nearly all of it and does not wait. And they have a share of either rate in any case, however much others ask for: by
-//! then a piece of theirs stands in line as another lane's would. Whatever they wait for, no other lane waits for it with them.
+//! Threads that stand back ([`super::stand_back`]) take no turns. They have what would be lost otherwise. A piece of
+//! theirs is moved when no other caller has wanted the disk for so long that the others' unused budget is whole. So the
+//! next caller finds nearly all of it and does not wait. And they have a share of either rate in any case, however much
+//! others ask for: by then a piece of theirs stands in line as another lane's would. Whatever they wait for, no other
+//! lane waits for it with them.
 //!
 //! Time comes from a [`DiskClock`], so that tests and simulations may run faster than the clock on the wall. The page
 //! cache is not seen: a read that memory would serve is charged like any other.

@@ -1,9 +1,9 @@
 //! A disk in memory that misbehaves on purpose, the same way for the same seed.
 //!
-//! Content and names are held twice: as a running process sees them, and as they would be found after a power
-//! failure. `sync_data` and `sync_dir` carry the first over to the second; [`FaultFs::crash`] keeps of the rest
-//! what the seed says: per page the new bytes, the old ones, or sectors of both, in any combination, and garbage where the file
-//! has grown, or what a removed file had; of the names any of the changes. Handles from before a crash answer every call with an
+//! Content and names are held twice: as a running process sees them, and as they would be found after a power failure.
+//! `sync_data` and `sync_dir` carry the first over to the second. [`FaultFs::crash`] keeps of the rest what the seed
+//! says. A page gets the new bytes, the old ones, or sectors of both. Where the file has grown it gets garbage, or what
+//! a removed file had. Of the changes of names any may be kept. Handles from before a crash answer every call with an
 //! error. Reads are short or interrupted now and then, as the operating system's are.
 //!
 //! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does: it takes the pages for clean, the cache goes on showing what

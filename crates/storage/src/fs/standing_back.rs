@@ -1,8 +1,8 @@
 //! Threads that stand back at the disk: what they ask a throttled file system for gives way to what others do.
 //!
-//! As with the priorities that operating systems give to reads and writes it belongs to the thread that asks and not to the
-//! request: a background thread says so once, and nothing in between has to hand it on. Where others wait for
-//! what such a thread holds meanwhile, it stands back no longer.
+//! It belongs to the thread that asks and not to the request, as the priorities do that operating systems give to reads
+//! and writes. A background thread says so once, and no code in between has to hand it on. Where others wait for what
+//! such a thread holds meanwhile, it stands back no longer.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
-//! The index of a segment that has no footer yet: entries in order of arrival, a hash table of the newest entry
-//! per fingerprint, and a chain from each entry to the one before it with the same fingerprint.
+//! The index of a segment that has no footer yet. It has entries in order of arrival, and a hash table of the newest
+//! entry per fingerprint. A chain leads from each entry to the one before it with the same fingerprint.
 //!
 //! The chain keeps a key that is overwritten all day from degrading the table. Memory: 24 to 28 bytes a record,
 //! released when the segment is sealed.

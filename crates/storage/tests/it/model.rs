@@ -1,6 +1,6 @@
-//! Random histories against a plain model: commits, syncs, crashes at any change of the disk, kills, resets,
-//! compaction with an honest but forgetful memory, full disks, calls that fail, also while a store is opened, syncs that fail and
-//! lose what they were to write; and in the end damage to what was synced (`ruin`).
+//! Random histories against a plain model. They have commits, syncs, kills, resets, and crashes at any change of the
+//! disk. Compaction has an honest but forgetful memory. Disks are full, and calls fail, also while a store is opened.
+//! Syncs fail and lose what they were to write. In the end synced data are damaged (`ruin`).
 //!
 //! The model keeps every batch since the last sync. After a crash some prefix of them (per shard, by whole vBucket
 //! parts) must be exactly what the store holds; after a kill, all of them. A failing seed is printed and belongs in
@@ -25,10 +25,11 @@ use settee_storage::{
 use self::lately::Occurred;
 use crate::support::{Place, Version, commit, document, same, state, tombstone, version};
 
-/// Seeds that failed once: 228, a purged tombstone of which a repeated commit had left a copy;
-/// 238, a segment sealed without a footer on a full disk, reported as damaged;
-/// 392, synced commits behind a recovery that had found no space for its manifest;
-/// the others, a key index that covered a segment which was not synced, and which a crash had cut.
+/// Seeds that failed once:
+/// - 228: a purged tombstone of which a repeated commit had left a copy.
+/// - 238: a segment sealed without a footer on a full disk, reported as damaged.
+/// - 392: synced commits behind a recovery that had found no space for its manifest.
+/// - The others: a key index that covered a segment which was not synced, and which a crash had cut.
 const SEEDS_OF_OLD_BUGS: &[u64] = &[228, 238, 392, 230, 283, 618, 729, 949, 1370, 1412, 2173, 2215, 2604];
 /// `MODEL_SEED` says where they begin (alone if nothing else is said), `MODEL_SEEDS` how many there are.
 const SEEDS: u64 = 25;

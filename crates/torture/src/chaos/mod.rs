@@ -1,12 +1,13 @@
 //! Chaos: a cluster that is killed, stopped, cut apart, failed over and rebalanced while it serves, from one seed.
 //!
-//! Load with validation runs at a constant rate ([`traffic`]); one [`event`] after the other is done to the cluster, and
-//! each time it must come to rest by itself or with the help that an administrator would give. What is printed per event
-//! is what users would have felt: failed operations, from the first to the last, those that were refused for now, and the slowest
-//! one. Of what is planned nothing may be felt but "not my vBucket": no other answer, and nobody waits longer than SDKs do. In
-//! the end everything is read back: no durable write may be lost, stale, torn or resurrected, whatever was done; no write at all that had reached the
-//! replicas before a node was hurt, or was acknowledged while all of them were treated gracefully. Nobody but who was hurt may
-//! be failed over. Clients that record histories ([`history`]) work beside, for a checker of linearisability; of these some ask one node each, whatever maps say.
+//! Load with validation runs at a constant rate ([`traffic`]); one [`event`] after the other is done to the cluster,
+//! and each time it must come to rest by itself or with the help that an administrator would give. What is printed per
+//! event is what users would have felt: failed operations, from the first to the last, those that were refused for now,
+//! and the slowest one. Of what is planned nothing may be felt but "not my vBucket": no other answer, and nobody waits
+//! longer than SDKs do. In the end everything is read back. No durable write may be lost, stale, torn or resurrected,
+//! whatever was done. Nor may any write that had reached the replicas before a node was hurt, or was acknowledged while
+//! all nodes were treated gracefully. Nobody but who was hurt may be failed over. Clients that record histories
+//! ([`history`]) work beside, for a checker of linearisability; of these some ask one node each, whatever maps say.
 //!
 //! What hangs on time is not held against a cluster whose machine stood still ([`Pulse`]).
 

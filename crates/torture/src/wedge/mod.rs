@@ -1,10 +1,10 @@
 //! The wedge: the production report that this database is designed against, and its three rescues.
 //!
-//! A node with far too little memory for its documents and a slow disk, loaders that never pause: write queues grew,
-//! memory passed the high watermark and never came down, every write failed, and neither stopping the load nor deleting
-//! nor a restart helped. Here a node is pressed like that ([`press`]), then each rescue ([`rescues`]) is tried on a
-//! freshly pressed one, its quota unchanged. A second run ([`metadata`]) fills a node until its keys and metadata alone
-//! are more than its quota.
+//! The report is of a node with a slow disk and far too little memory for its documents, under loaders that never
+//! pause. Write queues grew, memory passed the high watermark and never came down, and every write failed. Neither
+//! stopping the load nor deleting nor a restart helped. Here a node is pressed like that ([`press`]), then each rescue
+//! ([`rescues`]) is tried on a freshly pressed one, its quota unchanged. A second run ([`metadata`]) fills a node until
+//! its keys and metadata alone are more than its quota.
 //!
 //! The scenario takes any [`Target`]: what it calls the node's numbers are sums over nodes, and keys are sent to where
 //! the cluster map says. A cluster has one rescue more, a node that is added, and the report's second phase after it.

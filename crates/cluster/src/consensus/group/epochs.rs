@@ -115,8 +115,8 @@ impl Consensus {
         if epoch <= self.member.epoch || self.broken.is_some() {
             return Err(failed("this node cannot form the group anew"));
         }
-        // A member that has only joined takes its peers' word for who belongs to the group, and knows of no number given to a node:
-        // the group that it formed would know nothing of any of them.
+        // A member that has only joined takes its peers' word for the members of the group, and knows of no number that
+        // was given to a node. A group that it formed would know nothing of any of them.
         if self.state.metadata.next_node == 0 {
             return Err(failed(
                 "this node has not heard yet what its cluster has agreed on; ask another one",

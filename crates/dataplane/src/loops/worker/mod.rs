@@ -333,8 +333,8 @@ impl Worker {
         }
     }
 
-    /// Gives every connection on the ready list a turn, a few at a time: first all of them are read, so that the
-    /// memory their first requests need is on its way while the others' are decoded, then each is executed.
+    /// Gives every connection on the ready list a turn, a few at a time. First all of these few are read, then each is
+    /// executed. So the memory that a first request needs is on its way while the others' requests are decoded.
     fn take_turns(&mut self) {
         let mut due = self.ready.len();
         while due > 0 {

@@ -2,10 +2,9 @@
 //! created.
 //!
 //! A scan's life:
-//! 1. *Created*: its vBucket's table is gathered (`gather`), the keys that match are sorted and copied, and nothing else
-//!    is kept in memory: of a document that is on disk its seqno and locator are noted and its record pinned, so that
-//!    compaction may go on; of one that is not, the version is held. All of that happens on the backfill thread
-//!    (`creation`).
+//! 1. *Created*, on the backfill thread (`creation`): it gathers its vBucket's table (`gather`), and sorts and copies
+//!    the keys that match. Of a document on disk it notes seqno and locator, and pins the record, so that compaction
+//!    may go on. Of a document that is not on disk it holds the version. Nothing else is kept in memory.
 //! 2. *Continued*, any number of times: a worker reads on from where it was (`reading`). A value comes from the table if
 //!    the version there still is the one that was noted, else from the pin: the backfill thread reads those ahead, the
 //!    request waits.

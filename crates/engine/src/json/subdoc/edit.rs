@@ -55,10 +55,13 @@ pub fn parse_delta(text: &[u8]) -> Result<i64, Status> {
 ///
 /// # Errors
 ///
-/// Those of [`super::get`], and [`Status::SubdocPathExists`], [`Status::SubdocPathInvalid`] where the path is not of
-/// the kind the edit needs, [`Status::SubdocValueCannotInsert`] for a value that does not fit (or a counter that would
-/// overflow), [`Status::SubdocValueTooDeep`], [`Status::SubdocNumberRange`] where the document's number is too
-/// large to count with, and [`Status::Invalid`] without a value. `out` is then of no use.
+/// Those of [`super::get`]. Also:
+/// - [`Status::SubdocPathExists`].
+/// - [`Status::SubdocPathInvalid`] where the path is not of the kind that the edit needs.
+/// - [`Status::SubdocValueCannotInsert`] for a value that does not fit, or a counter that would overflow.
+/// - [`Status::SubdocValueTooDeep`].
+/// - [`Status::SubdocNumberRange`] where the document's number is too large to count with.
+/// - [`Status::Invalid`] without a value. `out` is then of no use.
 pub fn apply(
     document: &[u8],
     path: &Path<'_>,

@@ -4,10 +4,11 @@
 //! size class, large ones whole chunks. Slabs that become empty go back to the operating system and may serve any
 //! class afterwards; sparse ones are emptied by [`crate::memory::defragmenter`].
 //!
-//! Invariants: a request that cannot be met answers `None`, it never aborts; free memory of the range that no slab
-//! owns reads as zero; the mutex is held for bookkeeping only, never while memory is written or returned.
-//! What is stored, who references it and when it is freed is the business of [`crate::memory::item`] and
-//! [`crate::memory::hash_table`].
+//! Invariants:
+//! - A request that cannot be met answers `None`. It never aborts.
+//! - Free memory of the range that no slab owns reads as zero.
+//! - The mutex is held for bookkeeping only, never while memory is written or returned. What is stored, who references
+//!   it and when it is freed is the business of [`crate::memory::item`] and [`crate::memory::hash_table`].
 
 mod classes;
 mod region;

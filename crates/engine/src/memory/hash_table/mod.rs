@@ -1,13 +1,13 @@
 //! A vBucket's hash table: from key to item, one reference held per entry.
 //!
 //! An array of cache lines ([`bucket::Bucket`]) in the shard's arena, probed linearly. The upper 24 bits of the key's
-//! hash stay beside the handle; they choose the home bucket by multiply-shift and serve as tag, so that growing
-//! touches no item and walks old and new array in the same order. Full buckets count who passed them instead of keeping
+//! hash stay beside the handle. They choose the home bucket by multiply-shift and serve as tag. So growing touches no
+//! item, and walks old and new array in the same order. Full buckets count who passed them instead of keeping
 //! tombstones, so removal needs no repair. Up to 94 % of the slots are used; nothing is allocated while empty.
 //!
-//! A large table grows and shrinks in steps: every change moves the entries of a few buckets, in the order of their
-//! fragments, so that at any time those below `moved` are in the new array, all others in the old one, and a search
-//! looks into one array only. Housekeeping ends a move that no changes end ([`HashTable::move_on`]).
+//! A large table grows and shrinks in steps. Every change moves the entries of a few buckets, in the order of their
+//! fragments. At any time those below `moved` are in the new array and all others in the old one, so a search looks
+//! into one array only. Housekeeping ends a move that no changes end ([`HashTable::move_on`]).
 //!
 //! Lives inside the vBucket's mutex; [`TableHint`] outside of it lets a worker prefetch without the lock. The table
 //! does not know what documents mean: locks, expiry, tombstones and checkpoints are the vBucket's.
@@ -286,8 +286,9 @@ impl HashTable {
         found.map(|handle| self.item(handle))
     }
 
-    /// Moves an item of this vBucket out of a sparse slab if nobody holds it but the table and the vBucket's queue, whose
-    /// reference to it, if it has one, is `queued`: not lent to anybody, and under the same lock as the table.
+    /// Moves an item of this vBucket out of a sparse slab if only the table and the vBucket's queue hold it. `queued`
+    /// is the queue's reference to it, if it has one. That reference is not lent to anybody, and is under the same lock
+    /// as the table.
     #[expect(clippy::indexing_slicing, reason = "the place was found in the same array under the same lock")]
     pub fn relocate(&mut self, from: &SparseSlot, queued: Option<&mut ItemPtr>) -> Relocated {
         let queued = queued.filter(|queued| queued.id() == from.id());

@@ -1,14 +1,15 @@
-//! How much may be taken in so that copies on other nodes keep up: a copy that takes less than is written falls behind further and
-//! further, and who takes over from it has the less, the longer that goes on.
+//! How much may be taken in so that copies on other nodes keep up. A copy that takes less than is written falls further
+//! and further behind. The longer that goes on, the more is lost where it takes over.
 //!
 //! What counts is how long a node would take to get what it has not, if nothing were added. Up to [`BEGIN_SECONDS`] of that are
 //! anybody's: bursts, and nodes that come back. From there on writers are paced, and twice [`WAY_SECONDS`] further at the latest what is
 //! taken in is less than what the copies take. So whatever is offered, for however long, and however slow a node is, the gap stops
 //! growing.
 //!
-//! What a node takes is the best that it has taken of late: streams that keep up take what writers are let write, which says
-//! nothing of those that are read from disk and wait for room over there. And one that takes nothing at all is none to wait for: it comes
-//! back to life or is failed over, which is others' to find out. So the pace is that of nodes that get on, however slowly.
+//! What a node takes is the best that it has taken of late. Streams that keep up only take what writers are let write.
+//! That says nothing of streams that are read from disk and wait for room over there. And one that takes nothing at all
+//! is none to wait for: it comes back to life or is failed over, which is others' to find out. So the pace is that of
+//! nodes that get on, however slowly.
 //!
 //! A node is known longer than its connection. A slow one that connects anew every few seconds would otherwise be new every time,
 //! and writers would outrun it for ever. A new connection has sent nothing, and its streams open one by one. So for

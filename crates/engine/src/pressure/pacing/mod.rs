@@ -1,11 +1,12 @@
 //! Pacing: mutations are taken in as fast as the disk takes them over, no faster. The part that decides, without clock,
 //! lock or thread; [`crate::bucket::admission`] is its place in a bucket.
 //!
-//! While pressure is above its threshold a mutation costs *credit*, in bytes. Credit comes at the rate at which the disk has
-//! lately been draining ([`rate`]), times a factor that falls from two at the threshold to nothing at the limit: in the
-//! middle intake is what drains, and pressure stays where it is. Where it is space on disk that is short it is no more than
-//! compaction keeps up with ([`space`]), and where nodes that follow are far behind no more than they do ([`followers`]). Whoever
-//! finds no credit waits in a queue that gives connections their turns by bytes ([`queue`]).
+//! While pressure is above its threshold a mutation costs *credit*, in bytes. Credit comes at the rate at which the
+//! disk has lately been draining ([`rate`]), times a factor that falls from two at the threshold to nothing at the
+//! limit. In the middle the intake equals the drain, and pressure stays where it is. Where it is space on disk that is
+//! short it is no more than compaction keeps up with ([`space`]), and where nodes that follow are far behind no more
+//! than they do ([`followers`]). Whoever finds no credit waits in a queue that gives connections their turns by bytes
+//! ([`queue`]).
 //!
 //! Invariants: nobody waits longer than [`WAIT_MILLIS_MAX`], whatever happens to the disk; what was granted once is
 //! executed or forgotten, never granted twice; below the threshold nobody waits at all. Which mutations are paced, and that

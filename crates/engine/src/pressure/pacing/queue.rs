@@ -1,5 +1,5 @@
-//! Mutations that wait, and whose turn it is: each connection has its own line, and they go round by bytes, so that neither
-//! many small mutations nor a few large ones take more than their share.
+//! Mutations that wait, and whose turn it is. Each connection has its own line, and lines take turns by bytes. So
+//! neither many small mutations nor a few large ones take more than their share.
 
 use std::collections::{BTreeMap, VecDeque};
 

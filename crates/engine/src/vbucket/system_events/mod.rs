@@ -1,9 +1,9 @@
 //! Collection system events: how a vBucket's order of mutations tells that scopes and collections came, changed and went.
 //!
-//! An event is a document of the reserved collection 1, under a key made of what it is about, so that a later event about
-//! the same collection replaces it as any version replaces another; the end of something is a tombstone with a value.
-//! A consumer of a vBucket in seqno order meets the beginning of a collection before its first document, and its end
-//! before anything of it is erased.
+//! An event is a document of the reserved collection 1. Its key is made of the scope or collection that it is about, so
+//! a later event replaces it as any version replaces another. The end of a scope or collection is a tombstone with a
+//! value. A consumer of a vBucket in seqno order meets the beginning of a collection before its first document, and its
+//! end before anything of it is erased.
 //!
 //! Clients never see these documents: keys of collections 1 to 7 are refused, they count as nobody's items, and no
 //! read, scan, eviction or expiry touches them. Where there is a disk they leave memory once they are synced.

@@ -1,15 +1,17 @@
 //! Each key is a register: what clients were told about it fits one order of all writes and reads, in which each has its
 //! place between its call and its answer. A write without an answer may have any place after its call, or none.
 //!
-//! Every write has a value of its own. So a history of writes is linearisable exactly if no read ends before the write that it
-//! saw was called, and the times in which the register must have held its values do not contradict each other (Gibbons and
-//! Korach, "Testing shared memories", 1997): the *zone* of a value reaches from the first answer to the last call that belong to
-//! it. Where the answer comes first, it held the value all that time; otherwise it did at some moment between. Zones of the
-//! first kind must not overlap, and none of the second kind lies inside one of the first.
+//! Every write has a value of its own. A history of writes is linearisable exactly if two things hold (Gibbons and
+//! Korach, "Testing shared memories", 1997). No read ends before the write that it saw was called. The times in which
+//! the register must have held its values do not contradict each other. The *zone* of a value reaches from the first
+//! answer to the last call that belong to it. Where the answer comes first, it held the value all that time; otherwise
+//! it did at some moment between. Zones of the first kind must not overlap, and none of the second kind lies inside one
+//! of the first.
 //!
-//! Absence is no such value: documents are removed again and again. Each time that somebody saw it, or made it so,
-//! has a zone of its own, of the second kind; and who saw it needs somebody who may have made it so after the last value that
-//! surely was there before. A history in which one removal would have to have happened twice is let pass.
+//! Absence is no such value: documents are removed again and again. Each operation that saw it, or made it so, has a
+//! zone of its own, of the second kind. An operation that saw it needs another one that may have made it so after the
+//! last value that surely was there before. A history in which one removal would have to have happened twice is let
+//! pass.
 
 use std::{collections::BTreeMap, fmt};
 

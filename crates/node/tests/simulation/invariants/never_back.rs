@@ -1,6 +1,6 @@
-//! Nothing goes back: the configuration that a node shows its clients, whatever becomes of it; and the seqnos of
-//! acknowledged writes, one after the other, on each branch of a history, and over all branches where no active copy is ever
-//! lost. And no two writes have the same place.
+//! Two things never go back. One is the configuration that a node shows its clients, whatever becomes of the node. The
+//! other is the order of seqnos of acknowledged writes, on each branch of a history. Where no active copy is ever lost,
+//! it holds over all branches. And no two writes have the same place.
 //!
 //! Over branches a seqno may be given again: a durable write has its majority as a prepare, and the seqno that its client is
 //! told is that of its commit, which the next active copy need not have.

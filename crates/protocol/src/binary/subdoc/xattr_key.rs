@@ -5,8 +5,8 @@ use base::limits::XATTR_KEY_BYTES_MAX;
 /// What precedes the base64 form in which binary values are stored.
 pub const BINARY_PREFIX: &[u8] = b"cb-content-base64-encoded:";
 
-/// The length of the key that a path begins with, which ends at the first `.` or `[`; `None` when it is not one: empty,
-/// too long, beginning with a character that is reserved, or when the path is not (modified) UTF-8.
+/// The length of the key that a path begins with, which ends at the first `.` or `[`. `None` when it is no key: empty,
+/// too long, or beginning with a reserved character. `None` too when the path is not (modified) UTF-8.
 #[must_use]
 pub fn xattr_key_len(path: &[u8]) -> Option<usize> {
     let length = path.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(path.len());

@@ -2,8 +2,8 @@
 //! a part is found and changed is [`crate::json::subdoc`]'s.
 //!
 //! Extended attributes are looked at and changed before the body, whatever follows. A mutation is worked out on a
-//! reference to the version, outside the vBucket's lock, and published if that version is still the newest; if not, it is
-//! worked out again, unless the client insisted on a CAS.
+//! reference to the version, outside the vBucket's lock. It is published if that version is still the newest. If not,
+//! it is worked out again, unless the client insisted on a CAS.
 
 mod binary;
 mod draft;
