@@ -1,11 +1,11 @@
 //! Until when this node's active copies may serve.
 //!
-//! Where a node that has gone silent is replaced automatically ([`Metadata::needs_leases`]), it must stop by
-//! itself before that: a node that cannot hear the leader cannot hear that it has been replaced either. A lease runs from
-//! when the report was sent that it answers, by the node's own clock, and is shorter than the silence after which the
-//! leader acts; no two clocks are compared. The leader answers once a majority has confirmed that it still led when the report
-//! came (`node::Confirmations`). The clock has to go on while the machine is suspended: a node that was put to
-//! sleep must not wake up believing that it is still what it was.
+//! Where a node that has gone silent is replaced automatically ([`Metadata::needs_leases`]), it must stop by itself
+//! before that: a node that cannot hear the leader cannot hear that it has been replaced either. A lease runs from when
+//! the report was sent that it answers, by the node's own clock, and is shorter than the silence after which the leader
+//! acts. No two clocks are compared. The leader answers once a majority has confirmed that it still led when the report
+//! came (`node::Confirmations`). The clock has to go on while the machine is suspended: a node that was put to sleep
+//! must not wake up believing that it is still what it was.
 //!
 //! One number, read once per turn by every data-plane loop, again where a turn gets long, and written by the thread that hears from
 //! the leader. All times are milliseconds of that clock.

@@ -48,8 +48,8 @@ impl Metadata {
             for plan in Arc::make_mut(&mut bucket.vbs) {
                 plan.term += TERMS;
             }
-            // Lost nodes may have given the next numbers to other collections, and have documents of those; a node that has seen a later
-            // manifest than the one in force ignores that.
+            // Lost nodes may have given the next numbers to other collections, and have documents of those. A node that
+            // has seen a later manifest than the one in force ignores that.
             let manifest = &mut bucket.manifest;
             manifest.uid = ManifestUid(manifest.uid.get() + u64::from(COLLECTIONS));
             manifest.next_id = manifest.next_id.saturating_add(COLLECTIONS);

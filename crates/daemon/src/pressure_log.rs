@@ -1,6 +1,6 @@
-//! What the log is told of a bucket under pressure: each step when the bucket comes to it, and once that it has eased. Under a
-//! steady load a bucket goes up and down many times a second; it counts as eased when it has kept away from a step for a while.
-//! Also that the disk stands still, when that begins and when it is over.
+//! What the log is told of a bucket under pressure: each step when the bucket comes to it, and once that it has eased.
+//! Under a steady load a bucket goes up and down many times a second. It counts as eased when it has kept away from a
+//! step for a while. Also that the disk stands still, when that begins and when it is over.
 
 use std::time::{Duration, Instant};
 

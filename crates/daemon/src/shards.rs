@@ -4,10 +4,11 @@
 //! that. With a folder too few, what is in the others would pass for the whole bucket. So the number is recorded apart from the
 //! folders (`DIR/shards/UUID`), and a bucket is opened with exactly the folders that the record wants, each with a store in it.
 //!
-//! Order matters. The record is written after every store has been created and synced: a record without its stores means that
-//! somebody took them away. Folders without a record are those of a bucket that an older version made, or whose creation a crash
-//! has cut short; they are adopted as they are. So a bucket that goes is recorded as dropped before its folders are removed, and the
-//! record is removed last. What a failed removal or a crash leaves is removed before the same bucket is opened again.
+//! Order matters. The record is written after every store has been created and synced: a record without its stores
+//! means that somebody took them away. Folders without a record are those of a bucket that an older version made, or
+//! whose creation a crash has cut short. They are adopted as they are. So a bucket that goes is recorded as dropped
+//! before its folders are removed, and the record is removed last. What a failed removal or a crash leaves is removed
+//! before the same bucket is opened again.
 
 use std::{
     fmt,

@@ -172,8 +172,8 @@ fn an_evicted_document_that_is_lost_to_damage_is_counted_once_when_it_is_replace
     }
 }
 
-/// A pass over what has expired on disk only waits while many wait for the disk; it must not keep files from being removed
-/// for as long as they do.
+/// A pass over what has expired on disk only waits while many wait for the disk. It must not keep files from being
+/// removed for as long as they do.
 #[test]
 fn what_looks_for_expired_documents_lets_go_of_the_disk_while_clients_wait_for_it() {
     let mut rig = rig();

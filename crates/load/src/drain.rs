@@ -1,6 +1,6 @@
 //! Reads a whole bucket over DCP and counts: how fast can a consumer be fed?
 //!
-//! One thread per connection, blocking; each has its share of the vBuckets as streams from the beginning to what is the
+//! One thread per connection, blocking. Each has its share of the vBuckets as streams from the beginning to what is the
 //! newest mutation when the stream opens. Messages are decoded and thrown away. Flow control is on, as every real
 //! consumer has it.
 

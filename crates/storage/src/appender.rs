@@ -82,8 +82,8 @@ impl Appender {
         self.segment.file.write_at(bytes, offset).map_err(|source| self.segment.io("write", source))
     }
 
-    /// Writes the segment's bytes from `from` on once more, as they are read: after a sync that failed, what is read may come from
-    /// the cache alone, and a later sync would pass over it. What the disk cannot read stays as it is.
+    /// Reads the segment's bytes from `from` on, and writes them once more. After a sync that failed they may come from
+    /// the cache alone, and a later sync would pass over them. What the disk cannot read stays as it is.
     pub(crate) fn write_again(&mut self, from: u64) -> Result<(), StoreError> {
         let segment = self.segment.clone();
         let (mut at, end) = (from, segment.data_end());

@@ -7,9 +7,9 @@
 //! 3. Of each key the newest is kept; the rest is sorted by seqno, or by place.
 //! 4. The delivery: those records are read again, values too, through windows over the segments.
 //!
-//! Keys are told apart by 95 bits of a hash whose seed is random and this backfill's alone: not by an index's
-//! fingerprint, which collides every day, nor by the hash that clients can compute. Damage ends a backfill: of what
-//! was lost nobody knows the seqno, so nothing may be delivered that could lie beyond it.
+//! Keys are told apart by 95 bits of a hash whose seed is random and this backfill's alone. An index's fingerprint
+//! would not do, because it collides every day. Nor would the hash that clients can compute. Damage ends a backfill: of
+//! what was lost nobody knows the seqno, so nothing may be delivered that could lie beyond it.
 
 mod delivery;
 mod found;

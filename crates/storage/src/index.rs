@@ -1,5 +1,5 @@
-//! What a segment knows about its records without reading them: the index of the segment being written, which
-//! lives in memory, and that of sealed segments, which lies behind their data.
+//! What a segment knows about its records without reading them. The index of the segment being written lives in memory.
+//! The index of a sealed segment lies behind its data.
 //!
 //! Both answer the same question: which records in here may be versions of this key? The answer names places;
 //! the caller verifies them against the records themselves, since only a 32-bit fingerprint of the key is kept.

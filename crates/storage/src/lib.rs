@@ -1,8 +1,8 @@
 //! The segment log: where a shard's vBuckets live on disk.
 //!
-//! One [`KvStore`] per shard. Batches of records are appended to segment files and made durable together; the
-//! engine's hash table keeps the [`Locator`]s, and every sealed segment carries an index sorted by key hash for
-//! the keys that memory has forgotten. Compaction copies what is live out of segments that are mostly dead.
+//! One [`KvStore`] per shard. Batches of records are appended to segment files and made durable together. The engine's
+//! hash table keeps the [`Locator`]s, and every sealed segment carries an index sorted by key hash for the keys that
+//! memory has forgotten. Compaction copies what is live out of segments that are mostly dead.
 //!
 //! What this crate relies on: that the engine hands over each vBucket's records in seqno order, and that
 //! `Record::hash` is [`base::hash::key_hash`] of the key, the hash of memory; indexes use one with a seed of the shard. What it deliberately does not do: cache values, start

@@ -1,5 +1,5 @@
-//! Disk space set aside: a preallocated file that is given up when the disk is full, so that what frees space can
-//! proceed, and taken back before anything else may be written.
+//! Disk space set aside in a preallocated file. The store gives it up when the disk is full, so that writes which free
+//! space can proceed. It takes it back before anything else may be written.
 //!
 //! A store has two: one for deletions and metadata, of a fixed size, and one for compaction, which grows with the
 //! segments that compaction has to copy. They are apart because each needs the other: were deletions to use up all

@@ -1,10 +1,10 @@
 //! The log's tail after a crash: what was synced stays, of the rest a prefix of whole batches.
 //!
-//! What the disk holds beyond the last sync is arbitrary: pages may be missing in the middle while later ones
-//! made it. What was synced must be there; where it is not, it is damage, not a torn tail, and what follows is kept.
-//! The two are told apart by the *proof*: the highest synced position that any manifest, note, segment header or commit
-//! frame claims. Below it every intact record counts; above it batches count while they are whole and numbered
-//! without a gap; the first that is not ends the log, in later segments too. A block that the disk cannot read is damage
+//! What the disk holds beyond the last sync is arbitrary: pages may be missing in the middle while later ones made it.
+//! What was synced must be there; where it is not, it is damage, not a torn tail, and what follows is kept. The two are
+//! told apart by the *proof*: the highest synced position that any manifest, note, segment header or commit frame
+//! claims. Below it every intact record counts. Above it batches count while they are whole and numbered without a gap.
+//! The first batch that is not ends the log, in later segments too. A block that the disk cannot read is damage
 //! wherever it lies: a write that did not happen can be read.
 
 use std::{collections::BTreeMap, sync::Arc};

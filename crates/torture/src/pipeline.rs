@@ -1,9 +1,9 @@
 //! Many requests under way to the nodes that serve their keys, over one connection per node, as SDKs do it.
 //!
-//! Blocking: a caller waits for the next answer. Answers may overtake each other (unordered execution is
-//! negotiated), so every request carries a tag of its sender's. Statuses are reported and not acted upon, but for "not my
-//! vBucket", which SDKs hide from their users; a connection that broke is an error, and what was under way on it is
-//! handed back as of unknown outcome.
+//! Blocking: a caller waits for the next answer. Answers may overtake each other (unordered execution is negotiated),
+//! so every request carries a tag of its sender's. Statuses are reported and not acted upon, but for "not my vBucket",
+//! which SDKs hide from their users. A connection that broke is an error, and what was under way on it is handed back
+//! as of unknown outcome.
 
 use crate::target::Target;
 use base::{Status, VbId};

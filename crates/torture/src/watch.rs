@@ -1,6 +1,6 @@
 //! What the nodes say about themselves, second by second: the timeline.
 //!
-//! A number of a sample is the sum over the nodes, of shares their mean, of the pressure step the highest; what has to
+//! A number of a sample is the sum over the nodes, of shares their mean, of the pressure step the highest. What has to
 //! hold of memory has to hold of each node. A statistic that a node does not have is missing, not zero. The watch also
 //! remembers the peaks, and when each pressure step was entered.
 

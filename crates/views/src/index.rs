@@ -1,8 +1,9 @@
 //! The index of a design document on a node: the rows of its map functions, in order, with what they come to.
 //!
-//! Each map function has a tree of its rows whose inner nodes know rows, vBuckets and reductions of what is below them. One
-//! more tree knows the keys of each document's rows, so that they go when the document changes. Trees are changed by copying
-//! what a change touches ([`tree`]); a [`Snapshot`] is a number of roots, which a query reads while the index goes on.
+//! Each map function has a tree of its rows whose inner nodes know rows, vBuckets and reductions of what is below them.
+//! One more tree knows the keys of each document's rows, so that they go when the document changes. Trees are changed
+//! by copying what a change touches ([`tree`]). A [`Snapshot`] is a number of roots, which a query reads while the
+//! index goes on.
 //!
 //! How a service uses it:
 //!

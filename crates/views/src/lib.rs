@@ -1,7 +1,7 @@
 //! Map/reduce views: what decides, without sockets, clocks or threads.
 //!
-//! JSON texts stay texts here. Keys and values are kept as `JSON.stringify` wrote them, because clients are sent exactly
-//! these bytes; an order of keys is made from the texts ([`collation`]).
+//! JSON texts stay texts here. Keys and values are kept as `JSON.stringify` wrote them, because clients are sent
+//! exactly these bytes. An order of keys is made from the texts ([`collation`]).
 
 pub mod analysis;
 pub mod canonical;

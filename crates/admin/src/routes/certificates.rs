@@ -1,6 +1,6 @@
-//! The certificates that TLS ports show to clients, and the authorities that the cluster trusts, as `couchbase-cli ssl-manage` shows
-//! and changes them. Each node has a certificate of its own; what the others have is known from their figures, so those that have
-//! not answered for long are missing.
+//! The certificates that TLS ports show to clients, and the authorities that the cluster trusts, as `couchbase-cli
+//! ssl-manage` shows and changes them. Each node has a certificate of its own. What the others have is known from their
+//! figures, so those that have not answered for long are missing.
 
 use axum::http::{Method, StatusCode};
 use cluster::{Command, NodeInfo, TRUSTED_CA_SETTINGS, TrustedCa, auth::Domain, auth::Privilege, x509};

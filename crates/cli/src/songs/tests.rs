@@ -1,5 +1,5 @@
-//! The generator against the published totals. Tolerances are five standard deviations of the sampling error
-//! (or wider where said), so a failure is a changed model and not bad luck; the seed is fixed anyway.
+//! The generator against the published totals. Tolerances are five standard deviations of the sampling error (or wider
+//! where said), so a failure is a changed model and not bad luck. The seed is fixed anyway.
 
 use super::*;
 use serde_json::Value;

@@ -9,7 +9,8 @@
 //! - The count of failovers allows it.
 //! - If all nodes of a server group are silent, failing over groups is on.
 //! - Enough whole copies are left of every vBucket.
-//!  What can be checked without clocks and reports is checked again when the command is applied.
+//!
+//! What can be checked without clocks and reports is checked again when the command is applied.
 
 use base::{BucketUuid, NodeId, VbId, VbRole};
 

@@ -1,8 +1,8 @@
 //! Operations on parts of documents that are so large that a data-plane loop would be held up: a helper does them.
 //!
-//! The request is parked ([`Stage::LargeDocument`]); the helper does all of it at once, in one version of the document, by
-//! the same code as a loop, and the loop answers. Rights are judged before, and for lookups once more before the answer. A
-//! change is published only while this node may serve.
+//! The request is parked ([`Stage::LargeDocument`]). The helper does all of it at once, in one version of the document,
+//! by the same code as a loop, and the loop answers. Rights are judged before, and for lookups once more before the
+//! answer. A change is published only while this node may serve.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! [`Output`] belongs to the worker, and every connection reuses it. It has response bytes in one growing buffer, and
 //! references to large values at the positions where they belong. So a turn ends in one (vectored) write, and no large
-//! value is copied. What a slow client leaves over becomes a [`Pending`], which belongs to the connection; nothing more
+//! value is copied. What a slow client leaves over becomes a [`Pending`], which belongs to the connection. Nothing more
 //! is read from or executed for that client until it is gone, which bounds both.
 
 use std::{collections::VecDeque, io::IoSlice, ops::Deref};

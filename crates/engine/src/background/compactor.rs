@@ -5,10 +5,11 @@
 //! documents of keys that may have been evicted. Then the store decides by its own index. Dropped collections are the
 //! exception: every version of theirs is dead.
 //!
-//! While a vBucket is being loaded its table may hold a version that is not the newest, or none: then it is believed only that
-//! something older than what it holds is dead. And what is moved before it was loaded is taken in where it is moved to: warm-up
-//! need not read it a second time, nor does anything stay on the disk for its sake. Tombstones are not purged before the end.
-//! Were warm-up to begin anew, older versions in the table would have nothing to tell them that they are gone.
+//! While a vBucket is being loaded its table may hold a version that is not the newest, or none. Then the table is
+//! believed only about older records than the one that it holds: those are dead. A record that is moved before it was
+//! loaded enters the table with its new place. So warm-up need not read it a second time, and no file stays on the disk
+//! for warm-up's sake. Tombstones are not purged before the end. Were warm-up to begin anew, older versions in the
+//! table would have nothing to tell them that they are gone.
 
 use std::sync::{
     Arc,
@@ -44,8 +45,8 @@ impl Bucket {
         self.compact_paced(shard, now, &|| true)
     }
 
-    /// One bounded step of compaction, which asks `pace` whether to go on after each slice of well below a millisecond's
-    /// work: the answer may take as long as others are to be left alone. False gives the step up.
+    /// One bounded step of compaction. After each slice of well below a millisecond's work it asks `pace` whether to go
+    /// on. The answer may take as long as other threads are to be left alone. False gives the step up.
     ///
     /// # Errors
     /// As [`Bucket::compact`].

@@ -1,12 +1,12 @@
 //! Loading the documents of a shard after a start.
 //!
-//! The disk is read in whatever order is fastest, superseded versions and tombstones included, so until the end the table
-//! may hold a version that is not the newest. Requests do not see that: while a vBucket is being loaded its table is
-//! believed only about keys written since the start and keys that were looked up individually; for all others a request
-//! fetches. Tombstones stay in the table until the end, so that an older version of the key read later does not come back.
-//! First come the documents that were used most before the stop ([`crate::background::hot_keys`]), looked up one by one; then values
-//! are loaded in the disk's order until memory reaches the low watermark, then metadata only. What is written meanwhile is in the
-//! table already and not read again: warm-up ends even where writers are faster.
+//! The disk is read in whatever order is fastest, superseded versions and tombstones included, so until the end the
+//! table may hold a version that is not the newest. Requests do not see that. While a vBucket is being loaded its table
+//! is believed only about keys written since the start, and keys that were looked up individually. For all others a
+//! request fetches. Tombstones stay in the table until the end, so that an older version of the key read later does not
+//! come back. First come the documents that were used most before the stop ([`crate::background::hot_keys`]), looked up
+//! one by one. Then values are loaded in the disk's order until memory reaches the low watermark, then metadata only.
+//! What is written meanwhile is in the table already and not read again: warm-up ends even where writers are faster.
 //!
 //! Compaction goes on meanwhile ([`crate::background::compactor`]). What it takes out of the store before it was read here it has told
 //! the table itself: [`Shard::takes_in`] is set before warm-up looks what it has to read.
@@ -52,8 +52,8 @@ pub(crate) enum Loaded {
 }
 
 impl Bucket {
-    /// Loads a shard's documents; true while there is more. One call may read the whole shard, so it wants a thread
-    /// of its own; it holds no lock for long and ends early when the bucket is closed.
+    /// Loads a shard's documents; true while there is more. One call may read the whole shard, so it wants a thread of
+    /// its own. It holds no lock for long and ends early when the bucket is closed.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -1,8 +1,9 @@
 //! How the quota is divided, and whether a mutation may use more of it.
 //!
-//! Up to the *ease* nothing is asked but two atomics. Above it the pager is called, then the bucket is paced ([`crate::bucket::admission`]); at the limit
-//! a mutation that grows memory first lends the pager a hand, and is refused only when that does not help. The same
-//! holds for what is dirty: that cannot be ejected before it is synced, so it has a limit of its own, per shard.
+//! Up to the *ease* nothing is asked but two atomics. Above it the pager is called, then the bucket is paced
+//! ([`crate::bucket::admission`]). At the limit a mutation that grows memory first lends the pager a hand. It is
+//! refused only when that does not help. The same holds for what is dirty: that cannot be ejected before it is synced,
+//! so it has a limit of its own, per shard.
 //!
 //! Between the limit and the quota is the *reserve*: for deletions (tombstones are written before they go), touches, and
 //! values that readers bring back from disk. A cache has none, since it can always drop something. Tables grow by doubling, and
@@ -73,8 +74,8 @@ impl Bucket {
         self.pager_called.load(Ordering::Acquire) || self.mem_used() > self.watermarks().0
     }
 
-    /// How urgent it is to make room: 0 up to the high watermark, 1 from where on feeds that are behind are sent to the disk,
-    /// which is the next thing that is done for it.
+    /// How urgent it is to make room: 0 up to the high watermark, and 1 where feeds that are behind begin to be sent to
+    /// the disk. That is the next step for making room.
     #[must_use]
     pub fn room_urgency(&self) -> f64 {
         let room = self.settings.room();

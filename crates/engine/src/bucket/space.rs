@@ -4,10 +4,10 @@
 //! to keep: it takes the more of the disk and of a processor the nearer that is ([`Bucket::space_ratio`]). Where that does not
 //! suffice, since more is overwritten than it reclaims beside those who write, writers are paced ([`crate::pressure::pacing`]).
 //!
-//! Invariant: whatever is offered, for however long, a shard's files settle below [`Bucket::space_limit`] for as long as
-//! compaction makes headway, but for what its step in progress is about to give back (256 MiB at most). Where it reclaims less
-//! than a sixteenth of what the disk takes they may come to as much again beyond where writers begin to be paced. Further they go
-//! when what was alive is deleted. It is the same while the bucket is being loaded.
+//! Invariant: as long as compaction makes headway, a shard's files settle below [`Bucket::space_limit`], however much
+//! is written and for how long. Only what its step in progress is about to give back may lie above (256 MiB at most).
+//! Where it reclaims less than a sixteenth of what the disk takes they may come to as much again beyond where writers
+//! begin to be paced. Further they go when what was alive is deleted. It is the same while the bucket is being loaded.
 
 use storage::SpaceUse;
 
@@ -19,8 +19,8 @@ const TOLERATED: u64 = 16 << 20;
 /// is not settled yet, are nothing for compaction.
 const DEAD_SHARE: u64 = 1;
 const SEGMENTS: u64 = 2;
-/// From there to where writers have what is reclaimed and no more it is this part of what is alive, and as many segments again;
-/// the least is what a fast disk takes in some tenths of a second.
+/// From there to where writers have what is reclaimed and no more it is this part of what is alive, and as many
+/// segments again. The least is what a fast disk takes in some tenths of a second.
 const WAY_SHARE: u64 = 4;
 const WAY_MIN: u64 = 64 << 20;
 
@@ -70,8 +70,8 @@ impl Bucket {
         })
     }
 
-    /// How much somebody waits for space to be reclaimed: zero while nobody does, whatever there is to gain; one where writers
-    /// are held back at the limit, or the disk itself is short of space.
+    /// How much writers wait for space to be reclaimed. Zero while none does, however much could be reclaimed. One
+    /// where writers are held back at the limit, or the disk itself is short of space.
     #[must_use]
     pub fn space_wanted(&self) -> f64 {
         if self.is_short_of_space() {

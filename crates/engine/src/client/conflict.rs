@@ -1,9 +1,9 @@
 //! Which of two versions, written on different clusters, is kept.
 //!
-//! Fields are compared in order and the incoming version must be greater in the first that differs (kv_engine,
-//! `conflict_resolution.cc`): revision number, CAS, expiry, flags where revisions decide; CAS first where the last
-//! write wins. Deletions compare the first two only. Equal in everything: extended attributes win over none, else
-//! the local version stays.
+//! Fields are compared in order, and the incoming version must be greater in the first one that differs (kv_engine,
+//! `conflict_resolution.cc`). Where revisions decide, the order is revision number, CAS, expiry, flags. Where the last
+//! write wins, CAS comes first. Deletions compare the first two only. Equal in everything: extended attributes win over
+//! none, else the local version stays.
 
 use base::{Cas, Datatype, bucket::ConflictResolution};
 

@@ -1,9 +1,9 @@
 //! A feed: reads the checkpoint by its cursor, and from disk what the checkpoint does not have (any more).
 //!
-//! What one call takes from the checkpoint is a snapshot: references to versions that do not change. When the cursor has
-//! lost its place, or never had one that would do, a [`Backfill`] is queued for the shard's reading thread. That places the
-//! cursor behind what it is going to read, before it reads; so when everything is read the checkpoint goes on from there,
-//! or the place has been lost again and the next backfill does.
+//! What one call takes from the checkpoint is a snapshot: references to versions that do not change. When the cursor
+//! has lost its place, or never had one that would do, a [`Backfill`] is queued for the shard's reading thread. That
+//! places the cursor behind what it is going to read, before it reads. So when everything is read the checkpoint goes
+//! on from there, or the place has been lost again and the next backfill does.
 //!
 //! The reading thread changes the cursor's place, and it can be late. So a feed reads the checkpoint only from a place that
 //! is right behind the last seqno that it has told, and announces a snapshot only from there.

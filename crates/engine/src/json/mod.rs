@@ -24,8 +24,8 @@ pub(crate) enum Unfit {
     TooDeep,
 }
 
-/// Whether `text` is one value, or where a `list` may be several with commas between, of at most `levels`; a number
-/// has one level, and so has an empty array.
+/// Whether `text` is one value, or where a `list` may be several with commas between, of at most `levels`. A number has
+/// one level, and so has an empty array.
 pub(crate) fn check_values(text: &[u8], list: bool, levels: usize) -> Result<(), Unfit> {
     if std::str::from_utf8(text).is_err() {
         return Err(Unfit::NotJson);

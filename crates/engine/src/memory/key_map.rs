@@ -1,6 +1,6 @@
 //! Small per-vBucket maps from document keys, for the few keys in an unusual state (locked, pending, just fetched).
 //!
-//! Keyed by the 64-bit key hash, which the request has computed already; the key itself is kept and compared, so that
+//! Keyed by the 64-bit key hash, which the request has computed already. The key itself is kept and compared, so that
 //! two keys with one hash never pass for each other. The second of such a pair cannot be entered while the first is
 //! there: callers answer "busy", which somebody who constructs collisions may well be told.
 //!

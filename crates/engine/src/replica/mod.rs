@@ -1,5 +1,5 @@
-//! A replica's input: what a node that follows a vBucket's active copy is told, put into table, checkpoint and prepares
-//! under the seqnos, CAS values and revisions that the active has given.
+//! A replica's input. What a node hears of a vBucket's active copy goes into table, checkpoint and prepares here.
+//! Seqnos, CAS values and revisions are those that the active has given.
 //!
 //! * Input belongs to a stream, and a stream to a term. The consumer that begins a stream ([`crate::Bucket::replica_begin`]) gets an
 //!   [`Inflow`], which makes every earlier one void. The bucket refuses what comes with a void one, and changes nothing.
@@ -10,10 +10,11 @@
 //!   snapshot is whole, or synced ([`crate::Bucket::high_prepared`]).
 //! * A commit is a version made of the prepare that is here. In a snapshot from disk it may be a plain version; and what
 //!   such a snapshot says is completed, and does not show, was aborted.
-//! * A history that is not the active's goes altogether, and so does a copy that lacks what it is told the outcome of: a new
-//!   incarnation is built from zero. (Only the newest version of a key is kept: there is nothing to go back to.) From there
-//!   to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]), in memory and on disk; the link that feeds it
-//!   sees to it that this snapshot has all that was ever prepared ([`crate::VbHistory::prepared`]).
+//! * A history that is not the active's goes altogether, and so does a copy that lacks what it is told the outcome of:
+//!   a new incarnation is built from zero. (Only the newest version of a key is kept: there is nothing to go back to.)
+//!   From there to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]), in memory and on disk.
+//!   The link that feeds it sees to it that this snapshot has all that was ever prepared
+//!   ([`crate::VbHistory::prepared`]).
 
 mod input;
 mod items;

@@ -1,6 +1,6 @@
 //! What this node is to each vBucket, and how that changes.
 //!
-//! Roles are decided elsewhere, for all nodes, under a *term* that grows with every decision; the engine obeys, and
+//! Roles are decided elsewhere, for all nodes, under a *term* that grows with every decision. The engine obeys, and
 //! refuses what belongs to a term before the one it knows. Asking twice for the same changes nothing.
 //!
 //! | | clients | input | feeds | expiry |

@@ -18,7 +18,7 @@ use storage::VbState;
 /// How far ahead of the clock the ceiling is put, and how near the clock may come.
 const AHEAD_NANOS: u64 = 120 * 1_000_000_000;
 const NEAR_NANOS: u64 = AHEAD_NANOS / 2;
-/// The same for CAS values that run ahead of the clock. They grow by one a mutation, so that a billion takes a while; a
+/// The same for CAS values that run ahead of the clock. They grow by one a mutation, so that a billion takes a while. A
 /// wider lead would add up over crashes faster than the clock catches up.
 const LEAD: u64 = 1_000_000_000;
 const LEAD_NEAR: u64 = LEAD / 2;

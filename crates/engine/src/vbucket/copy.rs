@@ -32,8 +32,8 @@ impl VBucket {
         self.following.is_partial || self.following.snapshots.open().is_some_and(|open| open.from_disk)
     }
 
-    /// What it holds cannot become whole by what is still to come: a prepare that cannot be read can be neither committed
-    /// nor acknowledged, and one that is missing is told of only once.
+    /// Later messages cannot make its contents whole. A prepare that cannot be read can be neither committed nor
+    /// acknowledged, and a missing one is told of only once.
     pub(crate) fn is_damaged_copy(&self) -> bool {
         self.pending.is_damaged() || self.facts().is_given_up()
     }

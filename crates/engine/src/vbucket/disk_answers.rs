@@ -1,5 +1,5 @@
-//! What the disk said about keys that are not in a vBucket's table: a small, bounded memory between a fetch and the
-//! request that asked for it and is about to be executed again.
+//! What the disk said about keys that are not in a vBucket's table. It is a small, bounded memory, between a fetch and
+//! the request that asked for it and is about to be executed again.
 //!
 //! An answer is dropped when its key is mutated, and all of them when anything happens that could make one wrong.
 //! Losing an answer is harmless: the request asks for another fetch.

@@ -2,7 +2,7 @@
 //! the vBucket's lock and touches nothing but memory.
 //!
 //! Seqnos, in the order they reach: `purge_seqno` <= `persisted_seqno` <= `high_seqno` (memory-only vBuckets persist
-//! nothing and stay at 0). The table holds the newest version of every document; a tombstone stays in it until it is
+//! nothing and stay at 0). The table holds the newest version of every document. A tombstone stays in it until it is
 //! synced (and until warm-up is over, or for good where there is no disk). What a key that is not in the table means
 //! depends: nothing there, once warm; ask the disk, before.
 

@@ -2,13 +2,13 @@
 //!
 //! A durable write that has to wait makes a *prepare*: an item with a seqno of its own, which is queued like any
 //! mutation but does not enter the table. Readers go on seeing the version in the table. Other writers of the key are
-//! told that a write is in progress. When enough copies hold the prepare ([`crate::vbucket::chains`]), this one synced
-//! if the level asks for it, it is *committed*: the version enters the table, under the next seqno and the prepare's
-//! CAS, as an ordinary mutation. If its time is up first it is *aborted*: an abort is queued instead, and nobody ever
-//! sees the version. The active decides once which of the two it is, under the vBucket's lock: the acknowledgement or
-//! the deadline that comes first. It makes no difference whether a client still waits for the answer. Prepares are
-//! committed in their own order. Before another node takes over, the active begins no new ones, so the open ones end
-//! here ([`crate::Bucket::drain`]).
+//! told that a write is in progress. The prepare is *committed* when enough copies hold it
+//! ([`crate::vbucket::chains`]), this one synced if the level asks for it. Then the version enters the table, under the
+//! next seqno and the prepare's CAS, as an ordinary mutation. If its time is up first it is *aborted*: an abort is
+//! queued instead, and nobody ever sees the version. The active decides once which of the two it is, under the
+//! vBucket's lock: the acknowledgement or the deadline that comes first. It makes no difference whether a client still
+//! waits for the answer. Prepares are committed in their own order. Before another node takes over, the active begins
+//! no new ones, so the open ones end here ([`crate::Bucket::drain`]).
 //!
 //! A replica holds the prepares that it is told of until it is told what became of them. When it becomes the active, those
 //! that are open may have been acknowledged: they need a majority again, and are never aborted. Until they have

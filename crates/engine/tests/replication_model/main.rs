@@ -532,8 +532,8 @@ fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
     );
 }
 
-/// An empty active kept a branch of generation 0, and tied with branches of earlier terms; a former active told less than it
-/// held, and gave way to a copy that lacked a durable write.
+/// An empty active kept a branch of generation 0, and tied with branches of earlier terms. A former active told less
+/// than it held, and gave way to a copy that lacked a durable write.
 #[test]
 fn seeds_that_have_lost_acknowledged_writes() {
     for seed in [900_318, 910_372, 911_521, 913_981, 910_578] {

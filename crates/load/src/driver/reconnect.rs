@@ -1,5 +1,6 @@
 //! Makes connections while a run goes on: broken ones again, and those to nodes that have joined. Handshakes block, and
-//! the loop must not; a node that is dead or stopped must not keep the others' waiting, so each has a thread of its own.
+//! the loop must not. A node that is dead or stopped must not keep the others' waiting, so each has a thread of its
+//! own.
 
 use crate::target::{LoadError, Target};
 use client::ClientError;

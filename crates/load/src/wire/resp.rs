@@ -1,9 +1,9 @@
 //! Redis' protocol, version 2: arrays of strings out; strings, numbers, errors and arrays back.
 //!
-//! Redis has no versions to compare. What it has is WATCH: a transaction is not carried out if a watched key was written
-//! since, by whomever. So a CAS reads under WATCH and writes in a transaction of one command. Watched keys are the
-//! connection's and go with its next EXEC, hence [`super::Protocol::claims_connection`]; what an operation that found
-//! nothing has left watched goes with the UNWATCH that each one begins with.
+//! Redis has no versions to compare. What it has is WATCH: a transaction is not carried out if a watched key was
+//! written since, by whomever. So a CAS reads under WATCH and writes in a transaction of one command. Watched keys are
+//! the connection's and go with its next EXEC, hence [`super::Protocol::claims_connection`]. What an operation that
+//! found nothing has left watched goes with the UNWATCH that each one begins with.
 
 use super::{Command, Expected, Found, Outcome, Parsed, Verb};
 use std::io::Write;

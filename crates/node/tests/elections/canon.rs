@@ -2,8 +2,8 @@
 //!
 //! * Writes and branches are named in the order in which they are met.
 //! * Versions of the metadata are only compared, so of each the rank counts.
-//! * Terms and generations are compared, and a generation may be one more than another one; a gap is counted up to
-//!   more than the restarts that are left, and not beyond.
+//! * Terms and generations are compared, and a generation may be one more than another one. A gap is counted up to more
+//!   than the restarts that are left, and not beyond.
 //! * Nodes stand in the order of the chain, and those outside of it in that of what they are to the vBucket. Nothing goes by their numbers
 //!   but placement, and that by their order in the metadata. A rebalance begins with each order that leads elsewhere, so it counts only
 //!   while one runs.

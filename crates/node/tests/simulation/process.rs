@@ -1,6 +1,6 @@
-//! A running node: the parts that `daemon` puts together, driven by one thread and a clock that is told.
-//! What decides anything is the product's; what is here only carries things from one part to the next, as the daemon's
-//! threads do, and takes as long.
+//! A running node: the parts that `daemon` puts together, driven by one thread and a clock that is told. What decides
+//! anything is the product's. What is here only carries things from one part to the next, as the daemon's threads do,
+//! and takes as long.
 
 mod at_any_price;
 mod leaving;

@@ -1,8 +1,8 @@
 //! One stream from the consumer's side: what a producer may say next, and how it reaches the replica.
 //!
-//! Nothing is believed. A snapshot must go on where the last one ended or take up the one that is unfinished; an item must lie
-//! in the announced snapshot, behind the last one. So whatever a producer says, the replica sees rising seqnos without gaps.
-//! An item that the replica has no room for changes nothing here: it is said again later.
+//! Nothing is believed. A snapshot must go on where the last one ended or take up the one that is unfinished. An item
+//! must lie in the announced snapshot, behind the last one. So whatever a producer says, the replica sees rising seqnos
+//! without gaps. An item that the replica has no room for changes nothing here: it is said again later.
 
 use base::{Cas, Datatype, DocKey, Now, Seqno, Status, VbUuid, bucket::DurabilityLevel, limits};
 use engine::{ReplicaItem, ReplicaKind, ReplicaMarker, Waiter, system_events::SYSTEM_COLLECTION};

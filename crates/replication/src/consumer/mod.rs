@@ -1,12 +1,12 @@
 //! A DCP consumer: one bucket of this node follows the vBuckets that another node has.
 //!
-//! It is told which vBuckets to follow, and at which term of each, and opens a stream for each from where the replica
-//! is, going back first if the producer says so. What it hears goes straight into the replica: the consumer holds no
-//! message, so its memory is bounded by what it is given, and what is under way by the window. When the replica has no
-//! room, the message is handed back, and the consumer's driver reads nothing until it is taken: the producer notices by
-//! its window and slows down. History for which there is no room holds up its own stream only (`packet_buffer`). A
-//! stream that ends or goes wrong is asked for again after a while, for as long as it is wished for. The consumer
-//! leaves a producer that says what no producer says.
+//! It is told which vBuckets to follow, and at which term of each. It opens a stream for each from where the replica
+//! is, and goes back first if the producer says so. What it hears goes straight into the replica, and the consumer
+//! holds no message. So its memory is bounded by what it is given; the window bounds what is under way. When the
+//! replica has no room, the message is handed back. The consumer's driver reads nothing until it is taken. The producer
+//! notices that by its window and slows down. History for which there is no room holds up its own stream only
+//! (`packet_buffer`). A stream that ends or goes wrong is asked for again after a while, for as long as it is wished
+//! for. The consumer leaves a producer that says what no producer says.
 //!
 //! Invariants:
 //! - A vBucket has at most one stream that is asked for or open.

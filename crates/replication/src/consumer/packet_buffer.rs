@@ -1,8 +1,8 @@
 //! Packets of history for which the replica has no room yet.
 //!
-//! A connection carries many streams. What is read from disk for a copy in the making is let in only while there is memory to spare; the
-//! other streams must not wait for that. So the packets of such a stream wait here, in order, until the replica takes them. They
-//! count as on their way meanwhile, so that the producer sends less history.
+//! A connection carries many streams. What is read from disk for a copy in the making is let in only while there is
+//! memory to spare. The other streams must not wait for that. So the packets of such a stream wait here, in order,
+//! until the replica takes them. They count as on their way meanwhile, so that the producer sends less history.
 //!
 //! Invariant: what waits here takes no more than [`BUFFERED_BYTES_MAX`] and one packet. A stream that would need more is given up, and asked for again.
 

@@ -26,8 +26,8 @@ pub struct Start<I> {
     pub may_lack: bool,
 }
 
-/// See the module header. "Temporary failure" and "out of memory" mean that no room is left now; "invalid arguments" that
-/// the copy is damaged, and begins from nothing when it is begun next; any other refusal is for good.
+/// See the module header. "Temporary failure" and "out of memory" mean that no room is left now. "Invalid arguments"
+/// means that the copy is damaged, and begins from nothing next time. Any other refusal is for good.
 pub trait Replica {
     /// What entitles a stream to feed a vBucket.
     type Inflow: Copy + std::fmt::Debug;

@@ -11,8 +11,8 @@
 //!    vBuckets: as parts of a commit frame, records 0
 //! last 4: crc u32 of everything before
 //! ```
-//! Everything before the synced position was synced when the manifest was written; the segments' live units and
-//! the vBuckets' states are as of the batch before `next_batch`, which ends there.
+//! Everything before the synced position was synced when the manifest was written. The segments' live units and the
+//! vBuckets' states are as of the batch before `next_batch`, which ends there.
 
 use base::VbId;
 

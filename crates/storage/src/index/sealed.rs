@@ -1,7 +1,7 @@
 //! The index of a sealed segment: read from its footer when it is first asked, never at open.
 //!
-//! Fences and filter (1.5 bytes per record) stay in memory once loaded; the entries stay on disk, 4 KiB of them
-//! are read per question that passes the filter. A bucket that keeps all keys in memory never loads anything, and a segment
+//! Fences and filter (1.5 bytes per record) stay in memory once loaded. The entries stay on disk, 4 KiB of them are
+//! read per question that passes the filter. A bucket that keeps all keys in memory never loads anything, and a segment
 //! that a key index speaks for (`key_index`) gives it back.
 
 use std::{io, sync::OnceLock};

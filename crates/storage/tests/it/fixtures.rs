@@ -1,7 +1,7 @@
 //! Stores written by released formats: this and every later version must open them.
 //!
-//! The newest of `tests/fixtures` was written by this test with `SETTEE_WRITE_FIXTURE=1`; a format change gets a folder of
-//! its own and never a rewrite of an old one.
+//! The newest of `tests/fixtures` was written by this test with `SETTEE_WRITE_FIXTURE=1`. A format change gets a folder
+//! of its own and never a rewrite of an old one.
 
 use std::{fs, path::Path};
 

@@ -186,8 +186,8 @@ impl Historian {
         let reads = self.rng.u8(..3) == 0;
         let kind = if is_counter { "counter" } else { "register" };
         let base = format!("{kind}-{}", self.rng.u64(..KEYS));
-        // A key that is old, or has too many lost answers, is left for a new one; what others do to the old one goes on to
-        // count.
+        // A key that is old, or has too many lost answers, is left for a new one. What others do to the old one goes on
+        // to count.
         let age = self.began.elapsed().as_secs() / AGE_MAX.as_secs();
         let retired = self.lost.get(&base).copied().unwrap_or(0) / LOST_MAX;
         let key = format!("{base}-{}-{age}-{retired}", self.number % 2);
@@ -297,7 +297,7 @@ struct Router {
 
 impl Router {
     /// Asks until a real answer comes. What was refused before anything happened is asked again, of the node that the
-    /// newest map names; a broken connection is the end, because the request may have had its effect.
+    /// newest map names. A broken connection is the end, because the request may have had its effect.
     fn ask(&mut self, request: &Request<'_>) -> Result<Response, Ended> {
         let began = Instant::now();
         while began.elapsed() < RIDE {

@@ -1,8 +1,9 @@
 //! Load with validation at a constant rate while the cluster is being hurt, and what of it was felt when.
 //!
-//! Two of them run side by side: one that writes durably to a majority, which must never lose anything, and a plain one,
-//! which must lose nothing as long as nodes are treated gracefully. What the plain one is acknowledged while nodes are killed or
-//! cut off is in doubt ([`Control::set_doubt`]); what it was before that, and had reached the replicas, is not.
+//! Two of them run side by side: one that writes durably to a majority, which must never lose anything, and a plain
+//! one, which must lose nothing as long as nodes are treated gracefully. What the plain one is acknowledged while nodes
+//! are killed or cut off is in doubt ([`Control::set_doubt`]). What it was before that, and had reached the replicas,
+//! is not.
 
 use crate::TortureError;
 use base::bucket::DurabilityLevel;

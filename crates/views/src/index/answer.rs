@@ -104,8 +104,8 @@ enum Sum {
 }
 
 impl Snapshot {
-    /// Answers a query of a view over these vBuckets. Of the query count ranges, direction, grouping and how many items are asked
-    /// for; nothing is skipped, since only the node that puts answers together knows what to skip.
+    /// Answers a query of a view over these vBuckets. Of the query count ranges, direction, grouping and how many items
+    /// are asked for. Nothing is skipped, since only the node that puts answers together knows what to skip.
     ///
     /// # Errors
     /// The index has no such view, or the query reduces one that has no reduction.

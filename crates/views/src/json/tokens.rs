@@ -5,7 +5,7 @@
 
 use super::JsonError;
 
-/// What a token is, in the order in which views collate values; an end comes before everything, so that a shorter
+/// What a token is, in the order in which views collate values. An end comes before everything, so that a shorter
 /// container comes before a longer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {

@@ -1,9 +1,9 @@
 //! Decides what a worker is asked, and what becomes of what it was asked when it hangs or ends.
 //!
-//! A worker has one request at a time. Documents go to it in batches. When it ends within a batch, the documents that it
-//! had told of are done; the others go to the next process one by one, until it is found which document ends a process: that
-//! one is reported, and skipped. A process that says nothing for as long as one document may take, and a little longer, is
-//! ended.
+//! A worker has one request at a time. Documents go to it in batches. When it ends within a batch, the documents that
+//! it had told of are done. The others go to the next process one by one, until it is found which document ends a
+//! process: that one is reported, and skipped. A process that says nothing for as long as one document may take, and a
+//! little longer, is ended.
 //!
 //! Time comes from outside, and so does what a process says: what is said out of turn ends it.
 

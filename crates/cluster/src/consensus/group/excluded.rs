@@ -18,8 +18,9 @@ use raft::eraftpb::{Message, MessageType};
 
 use super::{Consensus, StepError, node_id, raft_id};
 
-/// Ticks without a leader after which a member takes the word of nodes that were failed over. An election takes twenty where a majority
-/// is there; this leaves room for several, and an attacker only the time in which the cluster can agree on nothing anyway.
+/// Ticks without a leader after which a member takes the word of nodes that were failed over. An election takes twenty
+/// where a majority is there. This leaves room for several, and an attacker only the time in which the cluster can
+/// agree on nothing anyway.
 const LEADERLESS_TICKS: u32 = 100;
 /// How far a node may be ahead of its leader. A node begins a term only where most voters would elect it, so an honest one is ahead
 /// by few.

@@ -1,9 +1,9 @@
 //! One data-plane loop: an epoll instance, the connections placed on it, and the buffers they share.
 //!
-//! The poll is edge-triggered. A connection with something to do is on the ready list; each goes through one
-//! bounded turn ([`live::Live::turn`]) and back on the list while it has more, so that nobody starves and nothing
-//! readable is forgotten. An unpipelined request costs one read and one write: a short read has drained the
-//! socket, and it is not asked again before its next event.
+//! The poll is edge-triggered. A connection with something to do is on the ready list. Each goes through one bounded
+//! turn ([`live::Live::turn`]) and back on the list while it has more, so that nobody starves and nothing readable is
+//! forgotten. An unpipelined request costs one read and one write: a short read has drained the socket, and it is not
+//! asked again before its next event.
 //!
 //! Everything a connection waits for arrives as mail ([`crate::state::mailbox`]) or as a deadline. Nothing here blocks.
 

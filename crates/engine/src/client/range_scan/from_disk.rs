@@ -1,6 +1,6 @@
 //! Creating a scan of a vBucket of which memory does not know every key: from the disk alone, as of one synced seqno.
 //!
-//! First everything that had happened when the scan was asked for has to be synced; then one backfill tells the newest
+//! First everything that had happened when the scan was asked for has to be synced. Then one backfill tells the newest
 //! version of every key with its place, and pins keep those places readable.
 
 use base::{Now, Seqno, Status};

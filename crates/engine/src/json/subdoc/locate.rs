@@ -1,7 +1,7 @@
 //! Follows a path into a document, in one forward scan that stops where the path ends.
 //!
-//! What is found says as much about its surroundings as an edit has to know: where the member begins, which comma
-//! goes with it, and if there is nothing, how far the path led.
+//! A found member says as much about its surroundings as an edit has to know: where it begins, and which comma goes
+//! with it. Where the search finds nothing it says how far the path led.
 //!
 //! A member of the right name but the wrong type does not end the search: a later one of the same name may do. If
 //! none does, that is a mismatch.

@@ -1,8 +1,8 @@
 //! Operations on a part of a JSON document: [`get`], [`exists`], [`count`] and [`apply`], on the document's bytes.
 //!
-//! No tree is built. A lookup is one forward scan to the end of what the path names and allocates nothing; an edit
-//! copies the document around the place it changes, byte for byte. Documents are taken to be valid JSON, as they
-//! were checked when they were stored; values that come in are checked here. Statuses are those of Couchbase
+//! No tree is built. A lookup is one forward scan to the end of what the path names and allocates nothing. An edit
+//! copies the document around the place it changes, byte for byte. Documents are taken to be valid JSON, as they were
+//! checked when they were stored; values that come in are checked here. Statuses are those of Couchbase
 //! (couchbase/subjson), including which of two faults is reported.
 //!
 //! The same operations serve extended attributes, see [`xattr`]. Which operations may come together, macros,

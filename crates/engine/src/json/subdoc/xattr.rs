@@ -3,8 +3,8 @@
 //! On the wire and in memory alike: `u32` length of all that follows up to the body, then per pair `u32` length, the
 //! name, a zero byte, the value, a zero byte. Numbers are big-endian (kv_engine `docs/Document.md`).
 //!
-//! Names that begin with `_` belong to the system and survive the document's deletion, those that begin with `$` are
-//! virtual and are never stored by a client's request, all others are the user's.
+//! Names that begin with `_` belong to the system and survive the document's deletion. Those that begin with `$` are
+//! virtual, and no client's request stores them. All others are the user's.
 
 use base::{Status, limits::XATTR_KEY_BYTES_MAX};
 

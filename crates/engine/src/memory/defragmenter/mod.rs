@@ -10,8 +10,8 @@
 //!    entries switched, the old slot freed. Anything else stays; a later round tries again.
 //! 5. The drain ends: an empty slab is returned, any other used again.
 //!
-//! What waits for the disk has to be movable: where a bucket is filled as fast as its disk takes it, most of what is
-//! resident waits, and every slab has some of it.
+//! Items that wait for the disk have to be movable. Where a bucket is filled as fast as its disk takes it, most
+//! resident items wait, and every slab has some of them.
 //!
 //! Does not decide when to run or how much; takes no lock of a vBucket itself.
 

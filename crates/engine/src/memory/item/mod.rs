@@ -6,8 +6,8 @@
 //! last one frees. A reference count of 0 means "not published": free memory reads as 0 there, and so does an
 //! item under construction, which is what lets the defragmenter walk a slab.
 //!
-//! A published item does not change but for its atomics (state bits, frequency, locator, CAS while locked), and those only
-//! under the vBucket's lock, so `Relaxed` suffices for them; the reference count orders publication and freeing.
+//! A published item does not change but for its atomics (state bits, frequency, locator, CAS while locked), and those
+//! only under the vBucket's lock, so `Relaxed` suffices for them. The reference count orders publication and freeing.
 
 mod held;
 mod new;

@@ -39,7 +39,7 @@ const INHERITED: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemEvent {
     /// The manifest it belongs to. Of several events that one change of the manifest makes, only the last one names the
-    /// new manifest, the others the one before: who has seen a manifest's uid has seen all of it.
+    /// new manifest. The others name the one before. So a consumer that has seen a manifest's uid has seen all of it.
     pub manifest_uid: ManifestUid,
     /// What happened.
     pub what: Happening,

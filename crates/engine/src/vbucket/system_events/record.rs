@@ -5,8 +5,8 @@
 //! - A change is recorded in three steps, each vBucket under its own lock: beginnings, then the new manifest is put in
 //!   force, then modifications and ends.
 //! - A vBucket's state on disk names the manifest that its events tell of. When that is the one the bucket is opened
-//!   with, nothing is missing. When it is not, warm-up first looks up on disk which beginnings are there and records the
-//!   others; until then nothing is written to named collections of that vBucket ("temporary failure").
+//!   with, nothing is missing. When it is not, warm-up first looks up on disk which beginnings are there and records
+//!   the others. Until then nothing is written to named collections of that vBucket ("temporary failure").
 //! - At the end of warm-up, when every event on disk is in the table, what is still owed is recorded, whatever the state
 //!   said: ends that were missed, settings that changed, beginnings in directories older than events.
 //! - An event that cannot be written now (no CAS below the ceiling, no memory) is owed, and the collection it would begin

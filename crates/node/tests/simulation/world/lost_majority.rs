@@ -1,5 +1,5 @@
-//! So many nodes are lost at once that the others can agree on nothing. An operator fails them over at any price, which has the
-//! survivors form their group anew; the lost ones come back later, with what their disks and logs have.
+//! So many nodes are lost at once that the others can agree on nothing. An operator fails them over at any price, which
+//! has the survivors form their group anew. The lost ones come back later, with what their disks and logs have.
 //!
 //! What was written to a vBucket of which enough copies are left is kept: the others have no part in that. Nodes that come back may be a
 //! majority of the old group, and go on as that until they hear of the new one. What they serve meanwhile is promised to nobody.

@@ -4,7 +4,8 @@
 //! - [`filter`] reads the JSON that a stream request may carry.
 //! - [`message`] appends what a stream says, and reads it back for clients and tests.
 //! - [`marker`] and [`system_event`] are the two messages with versions of their own.
-//!  OPEN, CONTROL and the like have no layout beyond key, value and extras.
+//!
+//! OPEN, CONTROL and the like have no layout beyond key, value and extras.
 //!
 //! Nothing here decides: which version a consumer may be sent, and what it is sent, is the producer's business.
 

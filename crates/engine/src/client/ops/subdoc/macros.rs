@@ -3,7 +3,7 @@
 //! What is known of the version before is filled in at once. The mutation's own CAS and seqno are known only when it is
 //! published, under the lock. The checksum of the body is known once the last spec has been done. For these a text of
 //! the same width stands in the attributes until then. Specs may move it about or remove it, so it is looked for at the
-//! end; it is chosen so that nothing else in the request or the attributes looks like it.
+//! end. It is chosen so that nothing else in the request or the attributes looks like it.
 
 use base::{Cas, Seqno, Status};
 

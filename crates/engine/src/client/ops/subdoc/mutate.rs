@@ -40,8 +40,8 @@ impl SubdocMutation<'_> {
         self.specs.iter().any(|spec| spec.change == Change::DeleteDocument)
     }
 
-    /// Bytes that are looked at and written to change a value of that length once, about: every change may copy the document,
-    /// and what it brings is in the document that the next one copies.
+    /// About how many bytes are read and written to change a value of that length once. Every change may copy the
+    /// document. What it adds is in the document that the next change copies.
     fn work_bytes(&self, base_bytes: usize) -> usize {
         let brought: usize = self.specs.iter().map(|spec| spec.value.len()).sum();
         base_bytes.saturating_add(brought).saturating_mul(self.specs.len() + 1)
