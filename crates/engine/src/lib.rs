@@ -1,9 +1,9 @@
 //! A bucket in memory: vBuckets, their hash tables and checkpoints, and everything that happens to a document
 //! between a request and the disk.
 //!
-//! The crate sees no opcode, no socket, no thread and no clock: requests are method calls on [`Bucket`], time
-//! arrives as [`base::Now`], and what other databases do in background threads (flushing, fetching, warm-up,
-//! expiry, paging, defragmentation, compaction) are bounded step functions that the owner of the threads calls.
+//! The crate sees no opcode, no socket, no thread and no clock. Requests are method calls on [`Bucket`], and time
+//! arrives as [`base::Now`]. Flushing, fetching, warm-up, expiry, paging, defragmentation and compaction are bounded
+//! step functions, which the owner of the threads calls.
 //!
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
@@ -33,16 +33,7 @@
     clippy::indexing_slicing,
     clippy::string_slice
 )]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::indexing_slicing,
-        clippy::string_slice
-    )
-)]
+#![cfg_attr(test, allow(clippy::unreachable, clippy::string_slice))]
 
 mod api;
 mod background;

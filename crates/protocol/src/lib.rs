@@ -16,16 +16,7 @@
     clippy::indexing_slicing,
     clippy::string_slice
 )]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::indexing_slicing,
-        clippy::string_slice
-    )
-)]
+#![cfg_attr(test, allow(clippy::unreachable, clippy::string_slice))]
 
 pub mod binary;
 pub mod error_map;

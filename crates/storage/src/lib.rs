@@ -1,17 +1,20 @@
 //! The segment log: where a shard's vBuckets live on disk.
 //!
-//! One [`KvStore`] per shard. Batches of records are appended to segment files and made durable together. The engine's
-//! hash table keeps the [`Locator`]s, and every sealed segment carries an index sorted by key hash for the keys that
-//! memory has forgotten. Compaction copies what is live out of segments that are mostly dead.
+//! Each shard has one [`KvStore`]. Batches of records are appended to segment files and made durable together. The
+//! engine's hash table keeps the [`Locator`]s. Every sealed segment carries an index sorted by key hash, for the keys
+//! that memory has forgotten. Compaction copies what is live out of segments that are mostly dead.
 //!
-//! What this crate relies on: that the engine hands over each vBucket's records in seqno order, and that
-//! `Record::hash` is [`base::hash::key_hash`] of the key, the hash of memory; indexes use one with a seed of the shard. What it deliberately does not do: cache values, start
-//! threads, read clocks, or know what a client is.
+//! This crate relies on two things. The engine hands over each vBucket's records in seqno order. `Record::hash` is
+//! [`base::hash::key_hash`] of the key, as in memory; indexes use a hash with a seed of the shard. The crate
+//! deliberately does not cache values, start threads, read clocks, or know what a client is.
 //!
-//! The way in: `api` is the trait, `log` the store behind it, `writer` and `appender` the path of a commit,
-//! `durability` syncs and the manifest, `recover` and `tail` opening, `lookup` reading, `backfill` reading a vBucket in order,
-//! `compact` cleaning;
-//! `format` is the bytes and does no I/O.
+//! The way in:
+//! - `api` is the trait, and `log` the store behind it.
+//! - `writer` and `appender` are the path of a commit. `durability` syncs, and replaces the manifest.
+//! - `recover` and `tail` open a store.
+//! - `lookup` reads a record, and `backfill` reads a vBucket in order.
+//! - `compact` cleans.
+//! - `format` is the bytes, and does no I/O.
 
 #![deny(
     clippy::unwrap_used,
@@ -21,16 +24,7 @@
     clippy::indexing_slicing,
     clippy::string_slice
 )]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::indexing_slicing,
-        clippy::string_slice
-    )
-)]
+#![cfg_attr(test, allow(clippy::unreachable, clippy::string_slice))]
 
 mod api;
 mod appender;
