@@ -506,7 +506,7 @@ fn one_read_serves_all_who_wait_for_a_key() {
     }
     assert_eq!(rig.bucket.run_fetches(usize::from(vb.get()) % 2, 10, rig.now()), 1);
     assert_eq!(rig.recorder.woken.lock().len(), 5);
-    assert_eq!(rig.bucket.stats().bg_fetched, 1);
+    assert_eq!(rig.bucket.stats().ops.bg_fetched, 1);
     assert_eq!(get(&rig, KEY).unwrap(), b"value");
 }
 

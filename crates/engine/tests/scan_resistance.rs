@@ -136,12 +136,12 @@ impl Bench {
     }
 
     fn read(&mut self, document: usize) -> bool {
-        let before = self.rig.bucket.stats().bg_fetched;
+        let before = self.rig.bucket.stats().ops.bg_fetched;
         let now = self.rig.now();
         self.rig.run(&self.keys[document], |bucket, vb, key| bucket.get(vb, key, now, |_| ())).unwrap();
         self.rig.recorder.woken.lock().clear();
         self.rig.recorder.work.lock().clear();
-        let hit = self.rig.bucket.stats().bg_fetched == before;
+        let hit = self.rig.bucket.stats().ops.bg_fetched == before;
         if !hit {
             self.make_room();
         }

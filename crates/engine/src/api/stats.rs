@@ -271,8 +271,6 @@ pub struct BucketStats {
     pub oom_errors: u64,
     /// Requests answered with temporary failure because of the disk.
     pub disk_refusals: DiskRefusals,
-    /// `ep_bg_fetched`: values read back from disk.
-    pub bg_fetched: u64,
     /// Keys waiting for a fetch.
     pub bg_queue: u64,
     /// Fetches that found an unreadable record.

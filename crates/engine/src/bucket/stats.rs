@@ -80,7 +80,6 @@ impl Bucket {
         stats.mem_floor = self.mem_floor(&stats);
         stats.backfill_bytes = stats.pools.of(Pool::Replication);
         stats.collections = collections.into_iter().filter(|entry| entry.1 > 0).collect();
-        stats.bg_fetched = stats.ops.bg_fetched;
         stats.diskqueue_items = stats.queue_size + stats.unsynced_items;
         stats.curr_items = stats.active.items;
         stats.resident_percent = stats.active.resident_percent();

@@ -70,7 +70,7 @@ impl World {
     /// What happened, in numbers.
     pub(crate) fn summary(&self) -> String {
         let buckets = self.processes().flat_map(|process| process.buckets.values());
-        let fetched: u64 = buckets.map(|open| open.engine.stats().bg_fetched).sum();
+        let fetched: u64 = buckets.map(|open| open.engine.stats().ops.bg_fetched).sum();
         format!(
             "{} s, {:?}, {:?}, {}, {}, written {:?}, conditional {}, removed {}, parts {}, from elsewhere {}, {}, read {}, fetched {fetched}, in histories {}, {}, {}, {} connections, version {}, trace {:016x}",
             self.journal.now / 1_000,
