@@ -28,11 +28,13 @@ enum Command {
     Quickstart(commands::quickstart::QuickstartArgs),
     Serve(Box<commands::serve::ServeArgs>),
     Init(commands::init::InitArgs),
-    Cluster(commands::cluster::Args),
+    #[command(subcommand)]
+    Cluster(commands::cluster::Command),
     Load(Box<commands::load::Args>),
     Doctor(commands::doctor::Args),
     Plan(commands::plan::Args),
-    Slo(commands::slo::Args),
+    #[command(subcommand)]
+    Slo(commands::slo::Command),
     Status(commands::status::Args),
     Top(commands::top::Args),
     Logs(commands::logs::Args),
@@ -44,7 +46,8 @@ enum Command {
     Ls(commands::documents::LsArgs),
     Songs(commands::songs::Args),
     Torture(commands::torture::Args),
-    View(commands::view::Args),
+    #[command(subcommand)]
+    View(commands::view::Command),
     Completions(commands::manual::CompletionsArgs),
     Man(commands::manual::ManArgs),
     /// Run functions of views for a node, which starts this by itself

@@ -44,6 +44,17 @@ struct Where {
     collection: String,
 }
 
+/// Documents.
+#[derive(Args)]
+struct Keys {
+    /// Their keys
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+
+    #[command(flatten)]
+    at: Where,
+}
+
 const EXIT: &str = "\
 The exit code is 3 where a document is not there (or, for set, where it is there with --add or has changed with --cas), 1 for another
 failure, and 2 for wrong usage.";
@@ -58,16 +69,12 @@ EXAMPLES
   settee get TRAAAAW128F429D538
   settee get --json album/1 album/2 | jq .value.title"))]
 pub(crate) struct GetArgs {
-    /// Their keys
-    #[arg(required = true, value_name = "KEY")]
-    keys: Vec<String>,
+    #[command(flatten)]
+    of: Keys,
 
     /// Print one JSON object a line: key, cas, flags, and value, which is base64 in `base64` where it is no JSON
     #[arg(long)]
     json: bool,
-
-    #[command(flatten)]
-    at: Where,
 }
 
 /// Write the values of documents to standard output, byte by byte
@@ -78,12 +85,8 @@ pub(crate) struct GetArgs {
 EXAMPLES
   settee cat picture/7 -b songs -u admin > picture.png"))]
 pub(crate) struct CatArgs {
-    /// Their keys
-    #[arg(required = true, value_name = "KEY")]
-    keys: Vec<String>,
-
     #[command(flatten)]
-    at: Where,
+    of: Keys,
 }
 
 /// Write a document
@@ -239,8 +242,8 @@ fn write(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 pub(crate) fn get(args: &GetArgs) -> ExitCode {
-    ended(args.at.connect().and_then(|mut client| {
-        each(&args.keys, |key| {
+    ended(args.of.at.connect().and_then(|mut client| {
+        each(&args.of.keys, |key| {
             let Some(document) = read(&mut client, key)? else { return Ok(false) };
             write(if args.json { line(key, &document) } else { page(key, &document) }.as_bytes())?;
             Ok(true)
@@ -306,8 +309,8 @@ fn packed_len(text: &[u8]) -> usize {
 }
 
 pub(crate) fn cat(args: &CatArgs) -> ExitCode {
-    ended(args.at.connect().and_then(|mut client| {
-        each(&args.keys, |key| {
+    ended(args.of.at.connect().and_then(|mut client| {
+        each(&args.of.keys, |key| {
             let Some(document) = read(&mut client, key)? else { return Ok(false) };
             write(&document.value)?;
             Ok(true)

@@ -21,7 +21,7 @@ EXAMPLES
   SETTEE_NODE_PASSWORD=secret settee cluster add 10.0.0.4:8091 --group \"rack 2\" --node-username admin -u admin
   settee cluster add 10.0.0.4 --rebalance -u admin
   settee cluster add https://10.0.0.4:18091 -u admin")]
-pub(super) struct AddArgs {
+pub(crate) struct AddArgs {
     /// The nodes' REST addresses
     #[arg(required = true, value_name = "[https://]HOST[:PORT]")]
     nodes: Vec<String>,
@@ -53,7 +53,7 @@ Active nodes hand over what they hold first, so nothing is lost; nodes that were
 
 EXAMPLES
   settee cluster remove 10.0.0.4:8091 -u admin")]
-pub(super) struct RemoveArgs {
+pub(crate) struct RemoveArgs {
     /// The nodes to remove
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
@@ -77,7 +77,7 @@ all the same.
 EXAMPLES
   settee cluster rebalance -u admin
   settee cluster rebalance --remove 10.0.0.4,10.0.0.5 -u admin")]
-pub(super) struct RebalanceArgs {
+pub(crate) struct RebalanceArgs {
     /// Nodes that shall be gone afterwards
     #[arg(long, value_delimiter = ',', value_name = "NODES")]
     remove: Vec<String>,
@@ -103,7 +103,7 @@ struct RebalanceOptions {
 
 /// Stop a rebalance or a graceful failover
 #[derive(Args)]
-pub(super) struct StopArgs {
+pub(crate) struct StopArgs {
     #[command(flatten)]
     access: Access,
 }
@@ -119,7 +119,7 @@ the nodes that are left could not agree on it, it is refused, unless --unsafe sa
 EXAMPLES
   settee cluster failover 10.0.0.4:8091 -u admin
   settee cluster failover --hard 10.0.0.4 -u admin")]
-pub(super) struct FailoverArgs {
+pub(crate) struct FailoverArgs {
     /// The nodes to fail over
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
@@ -148,7 +148,7 @@ Delta recovery keeps what the node holds and brings it up to date; full recovery
 EXAMPLES
   settee cluster recover 10.0.0.4 -u admin
   settee cluster recover 10.0.0.4 --full --rebalance -u admin")]
-pub(super) struct RecoverArgs {
+pub(crate) struct RecoverArgs {
     /// The nodes
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,

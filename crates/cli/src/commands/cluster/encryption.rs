@@ -19,7 +19,7 @@ nodes are added by their REST port for TLS (settee cluster add https://HOST:1809
 EXAMPLES
   settee cluster encryption -u admin
   settee cluster encryption all -u admin")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// What goes under TLS [default: show what does]
     #[arg(value_enum)]
     level: Option<Level>,

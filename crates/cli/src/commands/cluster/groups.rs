@@ -18,7 +18,7 @@ EXAMPLES
   settee cluster groups list -u admin
   settee cluster groups create \"rack 2\" -u admin
   settee cluster groups move 10.0.0.4,10.0.0.5 --to \"rack 2\" -u admin")]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }

@@ -10,7 +10,7 @@ mod session;
 mod status;
 mod watch;
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::Subcommand;
 
 use super::Failure;
 pub(in crate::commands) use session::{Access, Session, failed};
@@ -37,15 +37,9 @@ Nodes are named as `settee cluster status` shows them, HOST or HOST:PORT. Every 
 (--host); the nodes agree among themselves who decides.";
 
 /// Form, change and watch a cluster
-#[derive(ClapArgs)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+#[command(after_help = EXAMPLES)]
+pub(crate) enum Command {
     Status(status::Args),
     Add(change::AddArgs),
     Join(names::JoinArgs),
@@ -60,8 +54,8 @@ enum Command {
     Local(local::Args),
 }
 
-pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    match args.command {
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Status(args) => status::run(&args),
         Command::Add(args) => change::add(&args),
         Command::Join(args) => names::join(&args),

@@ -21,7 +21,7 @@ EXAMPLES
   settee cluster join 127.0.0.1:8091 --host 10.0.0.1:8091 -u admin
   settee cluster join 127.0.0.1 --name node4.example.com --host 10.0.0.1 --rebalance -u admin
   settee cluster join 127.0.0.1 --through https://10.0.0.1:18091 --host 10.0.0.1 -u admin")]
-pub(super) struct JoinArgs {
+pub(crate) struct JoinArgs {
     /// REST address of the node that shall join
     #[arg(value_name = "HOST[:PORT]")]
     node: String,
@@ -50,7 +50,7 @@ else changes, and no rebalance is needed.
 
 EXAMPLES
   settee cluster rename 127.0.0.1:8091 node1.example.com -u admin")]
-pub(super) struct RenameArgs {
+pub(crate) struct RenameArgs {
     /// The node
     #[arg(value_name = "NODE")]
     node: String,

@@ -16,7 +16,7 @@ use crate::{commands::Failure, table::table};
 STATUS is healthy, warmup (a bucket is not ready there yet) or unhealthy (the node is not heard of). MEMBERSHIP is
 active, inactiveAdded (a rebalance will give it data) or inactiveFailed (failed over; --delta or full recovery, then a
 rebalance, brings it back). A star marks the node that answered.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     access: Access,
 

@@ -31,15 +31,9 @@ BUDGET is what is left of the errors that the target allows over its period. BUR
 STATE is met, burning (a burn rate calls for somebody), exhausted, or no data.";
 
 /// Set objectives of latency, and see how they are met
-#[derive(ClapArgs)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+#[command(after_help = EXAMPLES)]
+pub(crate) enum Command {
     Set(SetArgs),
     List(ListArgs),
     Show(OneArgs),
@@ -49,7 +43,7 @@ enum Command {
 
 /// Set or change an objective; what is left out stays as it is
 #[derive(ClapArgs)]
-struct SetArgs {
+pub(crate) struct SetArgs {
     #[command(flatten)]
     one: One,
 
@@ -85,7 +79,7 @@ enum Operation {
 
 /// Show all objectives, or those of a bucket
 #[derive(ClapArgs)]
-struct ListArgs {
+pub(crate) struct ListArgs {
     /// The bucket
     bucket: Option<String>,
 
@@ -108,7 +102,7 @@ struct One {
 
 /// One objective
 #[derive(ClapArgs)]
-struct OneArgs {
+pub(crate) struct OneArgs {
     #[command(flatten)]
     one: One,
 
@@ -122,7 +116,7 @@ struct OneArgs {
 
 /// Print all objectives for other tools
 #[derive(ClapArgs)]
-struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// What the tool reads
     #[arg(long, default_value = "prometheus")]
     format: Format,
@@ -163,8 +157,8 @@ impl FromStr for Latency {
     }
 }
 
-pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    match args.command {
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Set(args) => set(&args),
         Command::List(args) => list(&args),
         Command::Show(args) => show(&args),

@@ -31,7 +31,7 @@ EXAMPLES
   settee view create tags/electronic --map map.js --reduce _count -b songs -u admin
   settee view create tags/longest --map map.js --reduce reduce.js -b songs -u admin
   settee view create tags/electronic --map map.js --published -b songs -u admin    where applications ask, at once")]
-pub(super) struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// The view
     #[arg(value_name = "DESIGN-DOCUMENT/VIEW")]
     view: String,
@@ -60,7 +60,7 @@ so nothing is built anew.
 
 EXAMPLES
   settee view publish tags -b songs -u admin       copies dev_tags to tags")]
-pub(super) struct PublishArgs {
+pub(crate) struct PublishArgs {
     /// The design document, with or without dev_
     #[arg(value_name = "DESIGN-DOCUMENT")]
     name: String,
@@ -75,7 +75,7 @@ pub(super) struct PublishArgs {
 EXAMPLES
   settee view drop dev_tags -b songs -u admin             all of it
   settee view drop dev_tags/electronic -b songs -u admin  one view; the others stay")]
-pub(super) struct DropArgs {
+pub(crate) struct DropArgs {
     /// The design document, or the view
     #[arg(value_name = "DESIGN-DOCUMENT[/VIEW]")]
     name: String,

@@ -30,7 +30,7 @@ JavaScript.
 EXAMPLES
   settee view list -b songs -u admin
   settee view list -b songs -u admin --json | jq '.rows[].doc.meta.id'")]
-pub(super) struct ListArgs {
+pub(crate) struct ListArgs {
     #[command(flatten)]
     place: Place,
 
@@ -45,7 +45,7 @@ pub(super) struct ListArgs {
 EXAMPLES
   settee view show dev_tags -b songs -u admin
   settee view show tags -b songs -u admin --json > tags.json      as it is stored")]
-pub(super) struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// The design document
     #[arg(value_name = "DESIGN-DOCUMENT")]
     name: String,

@@ -30,7 +30,7 @@ EXAMPLES
   settee view errors -b songs -u admin                  of all design documents
   settee view errors tags -b songs -u admin --last 20
   settee view errors tags -b songs -u admin --json      the nodes' own answers, one a line")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// The design document [default: all of the bucket]
     #[arg(value_name = "DESIGN-DOCUMENT")]
     name: Option<String>,

@@ -10,7 +10,7 @@ pub(super) mod rows;
 mod text;
 mod trial;
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::Subcommand;
 
 use super::Failure;
 
@@ -43,15 +43,9 @@ EXIT CODES
   2  wrong usage";
 
 /// List, make, try, publish and query views
-#[derive(ClapArgs)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+#[command(after_help = EXAMPLES)]
+pub(crate) enum Command {
     List(documents::ListArgs),
     Show(documents::ShowArgs),
     Try(trial::Args),
@@ -62,8 +56,8 @@ enum Command {
     Errors(errors::Args),
 }
 
-pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    match args.command {
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::List(args) => documents::list(&args),
         Command::Show(args) => documents::show(&args),
         Command::Try(args) => trial::run(&args),

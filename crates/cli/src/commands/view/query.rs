@@ -42,7 +42,7 @@ EXAMPLES
   settee view query sales/by_day --keys '[[2026,11,1],[2026,11,2]]' --group --json -b orders -u admin
   The page behind a row that was seen last:
   settee view query sales/by_day --reduce false --start-key '[2026,11,2]' --start-docid order-17 --skip 1 -b orders -u admin")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// The view
     #[arg(value_name = "DESIGN-DOCUMENT/VIEW")]
     view: String,

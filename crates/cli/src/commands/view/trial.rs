@@ -49,7 +49,7 @@ EXAMPLES
   settee view try map.js -b songs -u admin
   settee view try map.js --reduce _count --sample 2000 --rows 5 -b songs -u admin
   settee view try map.js --id TRAAAAW128F429D538 --id TRAAABD128F429CF47 -b songs -u admin")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// File with the map function; - reads standard input
     #[arg(value_name = "FILE")]
     map: PathBuf,

@@ -45,7 +45,7 @@ EXAMPLES
   settee cluster local 3
   settee cluster local 4 --data-dir ./cluster --bucket songs --replicas 2
   settee cluster local 2 --no-bucket --one-address")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Nodes
     #[arg(default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: u16,
