@@ -63,6 +63,38 @@ impl Source {
         })
     }
 
+    /// Its sentences in comments and documents: the line where the paragraph begins, and the number of words. An item of a list and a
+    /// cell of a table are paragraphs of their own. Blocks of code, headings and drawings (three spaces in a row) are none. What
+    /// stands between backticks is one word.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<(usize, usize)> {
+        let mut sentences = Vec::new();
+        let (mut paragraph, mut begins, mut last, mut in_code) = (String::new(), 0, 0, false);
+        for (number, line) in self.prose() {
+            let text = line.trim();
+            let is_fence = text.starts_with("```");
+            in_code ^= is_fence && !self.path.ends_with(".md");
+            let is_cells = text.starts_with('|');
+            let is_none =
+                text.is_empty() || text.starts_with('#') || is_fence || in_code || text.contains("   ");
+            let item = list_item(text);
+            if is_none || is_cells || item.is_some() || number != last + 1 {
+                count_sentences(&paragraph, begins, &mut sentences);
+                paragraph.clear();
+                begins = number;
+            }
+            last = number;
+            if is_cells {
+                text.split(" | ").for_each(|cell| count_sentences(cell, number, &mut sentences));
+            } else if !is_none {
+                paragraph.push_str(item.unwrap_or(text));
+                paragraph.push(' ');
+            }
+        }
+        count_sentences(&paragraph, begins, &mut sentences);
+        sentences
+    }
+
     /// What it imports from its own crate, outside of tests: of each path the name behind `crate::`, as often as it is said.
     /// Of `crate::{one::A, two::{B, C}}` that is `one` and `two`. A chain of `super` that leads to the root counts too.
     /// Methods are not seen: a call of one needs no import where the type is known already.
@@ -111,6 +143,35 @@ impl Source {
             }
         }
         functions
+    }
+}
+
+/// What stands behind the sign or number of an item of a list.
+fn list_item(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("- ").or_else(|| text.strip_prefix("* "));
+    rest.or_else(|| {
+        text.trim_start_matches(|c: char| c.is_ascii_digit())
+            .strip_prefix(". ")
+            .filter(|rest| rest.len() + 2 < text.len())
+    })
+}
+
+/// Adds the number of words of each sentence of a paragraph. A sentence ends with a full stop before a word that does not begin with
+/// a small letter.
+fn count_sentences(paragraph: &str, line: usize, sentences: &mut Vec<(usize, usize)>) {
+    let (mut words, mut may_end, mut in_code) = (0, false, false);
+    for word in paragraph.split_whitespace() {
+        let begins_small =
+            word.trim_start_matches(|c: char| !c.is_alphanumeric()).starts_with(char::is_lowercase);
+        if may_end && !in_code && (!begins_small || word.starts_with('`')) {
+            sentences.push((line, std::mem::take(&mut words)));
+        }
+        words += usize::from(!in_code && word.contains(char::is_alphanumeric));
+        in_code ^= word.matches('`').count() % 2 == 1;
+        may_end = word.trim_end_matches([')', '"', '\'', '*', ']']).ends_with(['.', '!', '?']);
+    }
+    if words > 0 {
+        sentences.push((line, words));
     }
 }
 
@@ -240,6 +301,18 @@ mod tests {
         assert_eq!(at("crates/x/src/room/sub/a.rs").imports(), ["one", "three", "two", "six"]);
         assert_eq!(at("crates/x/src/room/sub/mod.rs").imports(), ["one", "three", "two", "five", "six"]);
         assert!(at("crates/x/src/room/tests.rs").imports().is_empty());
+    }
+
+    #[test]
+    fn sentences_are_counted_by_paragraph_item_and_cell() {
+        let lengths = |path: &str, text: &str| {
+            let source = Source { path: path.to_owned(), text: text.to_owned() };
+            source.sentences().into_iter().map(|(_, words)| words).collect::<Vec<_>>()
+        };
+        let text = "# Not this head\n\nOne two\nthree. Four (five.) `six and more` is\none: e.g. seven.\n- Item one\n  goes on.\n2. Item.\n\n| A b | C d e |\n\n```\nfn x y z\n```\n";
+        assert_eq!(lengths("x.md", text), [3, 2, 5, 4, 1, 2, 3]);
+        let code = "//! One two.\n//! Three\n//! four.\nlet x = 1;\n// Five.\n/// 0 magic   4 version\n/// Six seven.\n";
+        assert_eq!(lengths("x.rs", code), [2, 2, 1, 2]);
     }
 
     #[test]
