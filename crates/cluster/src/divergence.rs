@@ -128,21 +128,11 @@ mod tests {
     fn report(node: u16, marks: &[(u64, u64)]) -> NodeReport {
         let marks = marks.iter().map(|&(index, hash)| StateMark { index, hash }).collect();
         NodeReport {
-            node: NodeId(node),
-            uuid: node.to_string(),
             boot: 1,
             started: 1,
             number: 1,
-            applied: 1,
-            level: crate::level::LEVEL,
-            stands_still: false,
-            diverged: None,
             state: Some(StateMarks { epoch: Epoch::default(), marks }),
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
-            buckets: Vec::new(),
+            ..NodeReport::bare(NodeId(node), node.to_string(), 1)
         }
     }
 

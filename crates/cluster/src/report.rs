@@ -49,6 +49,30 @@ pub struct NodeReport {
     pub buckets: Vec<BucketReport>,
 }
 
+impl NodeReport {
+    /// A report of a node that understands the newest level, and has nothing to say of its machine or of buckets.
+    #[must_use]
+    pub fn bare(node: NodeId, uuid: String, applied: u64) -> Self {
+        Self {
+            node,
+            uuid,
+            boot: 0,
+            started: 0,
+            number: 0,
+            applied,
+            level: crate::level::LEVEL,
+            stands_still: false,
+            diverged: None,
+            state: None,
+            data_quota: 0,
+            data_used: 0,
+            disk_total: 0,
+            disk_free: 0,
+            buckets: Vec::new(),
+        }
+    }
+}
+
 /// What is true of a bucket on a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BucketReport {

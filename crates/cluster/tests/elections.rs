@@ -94,21 +94,10 @@ impl Cluster {
             latency: None,
         };
         NodeReport {
-            node: NodeId(node),
-            uuid: node.to_string(),
             boot: 1,
             started: 100,
-            number: 0,
-            applied: self.meta.version,
-            level: settee_cluster::level::LEVEL,
-            stands_still: false,
-            diverged: None,
-            state: None,
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
             buckets: vec![bucket],
+            ..NodeReport::bare(NodeId(node), node.to_string(), self.meta.version)
         }
     }
 

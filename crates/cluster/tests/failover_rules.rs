@@ -152,21 +152,13 @@ impl Cluster {
         };
         let stuck = self.stuck.filter(|(id, ..)| *id == node);
         NodeReport {
-            node: NodeId(node),
-            uuid: format!("{node:032x}"),
-            boot: 0,
-            started: 0,
-            number: 0,
-            applied: stuck.map_or(self.meta.version, |(_, version, _)| version),
-            level: settee_cluster::level::LEVEL,
             stands_still: stuck.is_some_and(|(.., says_so)| says_so),
-            diverged: None,
-            state: None,
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
             buckets: vec![bucket],
+            ..NodeReport::bare(
+                NodeId(node),
+                format!("{node:032x}"),
+                stuck.map_or(self.meta.version, |(_, version, _)| version),
+            )
         }
     }
 }

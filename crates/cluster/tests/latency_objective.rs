@@ -50,23 +50,7 @@ fn report(meta: &Metadata, id: u16, latency: Option<LatencyReport>) -> NodeRepor
         pressure: Default::default(),
         latency,
     };
-    NodeReport {
-        node: NodeId(id),
-        uuid: format!("{id:032x}"),
-        boot: 0,
-        started: 0,
-        number: 0,
-        applied: meta.version,
-        level: settee_cluster::level::LEVEL,
-        stands_still: false,
-        diverged: None,
-        state: None,
-        data_quota: 0,
-        data_used: 0,
-        disk_total: 0,
-        disk_free: 0,
-        buckets: vec![bucket],
-    }
+    NodeReport { buckets: vec![bucket], ..NodeReport::bare(NodeId(id), format!("{id:032x}"), meta.version) }
 }
 
 /// How many copies are on their way after a while in which none arrives, and what the rebalance says that it waits for.

@@ -242,23 +242,7 @@ mod tests {
         let mut orchestrator = Orchestrator::new();
         orchestrator.report(
             &metadata,
-            NodeReport {
-                node: NodeId(1),
-                uuid: "1".into(),
-                boot: 1,
-                started: 0,
-                number: 0,
-                applied: 1,
-                level: cluster::level::LEVEL,
-                stands_still: false,
-                diverged: None,
-                state: None,
-                data_quota: 0,
-                data_used: 0,
-                disk_total: 0,
-                disk_free: 0,
-                buckets: vec![bucket],
-            },
+            NodeReport { boot: 1, buckets: vec![bucket], ..NodeReport::bare(NodeId(1), "1".into(), 1) },
             7,
         );
         let told = |silent: &[NodeId]| cut_off(&orchestrator, &metadata, &silent.iter().copied().collect());

@@ -64,22 +64,6 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         pressure: crate::Pressure::None,
         latency: None,
     };
-    let report = NodeReport {
-        node,
-        uuid: node.get().to_string(),
-        boot: 0,
-        started: 0,
-        number: 0,
-        applied: 0,
-        level: crate::level::LEVEL,
-        stands_still: false,
-        diverged: None,
-        state: None,
-        data_quota: 0,
-        data_used: 0,
-        disk_total: 0,
-        disk_free: 0,
-        buckets: vec![bucket],
-    };
+    let report = NodeReport { buckets: vec![bucket], ..NodeReport::bare(node, node.get().to_string(), 0) };
     heard.take(report, false, now_ms);
 }

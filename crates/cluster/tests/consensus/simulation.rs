@@ -757,21 +757,16 @@ impl Simulation {
 fn report(group: &Consensus, metadata: &Metadata) -> NodeReport {
     let member = group.member();
     NodeReport {
-        node: member.node,
-        uuid: metadata.node_by_id(member.node).map(|node| node.uuid.clone()).unwrap_or_default(),
         boot: 1,
         started: 1,
         number: 1,
-        applied: group.metadata().version,
-        level: LEVEL,
-        stands_still: false,
         diverged: group.diverged(),
         state: Some(group.marks()),
-        data_quota: 0,
-        data_used: 0,
-        disk_total: 0,
-        disk_free: 0,
-        buckets: Vec::new(),
+        ..NodeReport::bare(
+            member.node,
+            metadata.node_by_id(member.node).map(|node| node.uuid.clone()).unwrap_or_default(),
+            group.metadata().version,
+        )
     }
 }
 

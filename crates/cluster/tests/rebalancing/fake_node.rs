@@ -190,26 +190,16 @@ impl FakeNode {
     pub(crate) fn report(&self, meta: &Metadata) -> NodeReport {
         let acts = self.applied >= self.acts_from;
         NodeReport {
-            node: self.id,
-            uuid: self.uuid.clone(),
             boot: self.boot,
             started: self.boot,
-            number: 0,
-            applied: if acts { meta.version } else { 0 },
-            level: settee_cluster::level::LEVEL,
-            stands_still: false,
-            diverged: None,
-            state: None,
             data_quota: u64::MAX,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
             buckets: meta
                 .buckets
                 .values()
                 .filter(|_| acts)
                 .map(|bucket| self.bucket_report(meta, bucket))
                 .collect(),
+            ..NodeReport::bare(self.id, self.uuid.clone(), if acts { meta.version } else { 0 })
         }
     }
 

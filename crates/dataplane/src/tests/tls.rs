@@ -64,6 +64,12 @@ fn connect_by(
     StreamOwned::new(tls, socket)
 }
 
+/// Serves under TLS, to clients without a certificate.
+fn serve(node: &Node, certificate: &Certificate) -> (crate::Workers, std::net::SocketAddr) {
+    let config = certificate.server_config(Arc::default()).unwrap();
+    node.serve(ListenerKind::KvTls, &WorkerOptions { tls: Some(config), ..options() })
+}
+
 /// Whether a request is answered.
 fn answers(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> bool {
     let asked = stream.write_all(&encode(&Request::new(Opcode::Noop)));
@@ -97,9 +103,7 @@ fn the_least_version_of_tls_is_the_one_that_the_settings_say_at_the_moment() {
 fn documents_of_every_size_go_both_ways_under_tls() {
     let node = Node::new();
     let certificate = certificate();
-    let options =
-        WorkerOptions { tls: Some(certificate.server_config(Arc::default()).unwrap()), ..options() };
-    let (workers, address) = node.serve(ListenerKind::KvTls, &options);
+    let (workers, address) = serve(&node, &certificate);
     let mut stream = connect(address, &certificate);
     for size in [0_usize, 1, 100, 16_000, 16_384, 40_000, 70_000, 1_000_000, 9_000_000] {
         let value: Vec<u8> = (0..size).map(|index| (index % 241) as u8).collect();
@@ -118,9 +122,7 @@ fn documents_of_every_size_go_both_ways_under_tls() {
 fn a_tls_pipeline_is_answered_in_order() {
     let node = Node::new();
     let certificate = certificate();
-    let options =
-        WorkerOptions { tls: Some(certificate.server_config(Arc::default()).unwrap()), ..options() };
-    let (workers, address) = node.serve(ListenerKind::KvTls, &options);
+    let (workers, address) = serve(&node, &certificate);
     let mut stream = connect(address, &certificate);
     let noop = |opaque: u32| encode(&Request { opaque: opaque.into(), ..Request::new(Opcode::Noop) });
     let many: Vec<u8> = (0..5000).flat_map(noop).collect();
@@ -136,9 +138,7 @@ fn a_tls_pipeline_is_answered_in_order() {
 fn whoever_does_not_speak_tls_is_closed_and_whoever_hesitates_disturbs_nobody() {
     let node = Node::new();
     let certificate = certificate();
-    let options =
-        WorkerOptions { tls: Some(certificate.server_config(Arc::default()).unwrap()), ..options() };
-    let (workers, address) = node.serve(ListenerKind::KvTls, &options);
+    let (workers, address) = serve(&node, &certificate);
     let hesitating: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut plain = TcpStream::connect(address).unwrap();
     plain.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

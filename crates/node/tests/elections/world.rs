@@ -1,6 +1,6 @@
-//! A few nodes, one vBucket, and what becomes of them. Metadata, orchestrator and agents are the real ones. Timers are as bad
-//! as they can be: when the leader looks, all of them have run out, so that nothing is safe because somebody waits a while; or, where
-//! nodes serve under leases, none of them has, so that nothing is safe because leases have run out by then.
+//! A few nodes, one vBucket, and what becomes of them. Metadata, orchestrator and agents are the real ones. Timers are
+//! as bad as they can be. When the leader looks, all of them have run out, so that nothing is safe only because a node
+//! waits a while. Where nodes serve under leases, none has run out, so that nothing is safe only because leases have.
 
 use std::{
     cell::RefCell,
@@ -235,21 +235,8 @@ impl World {
         let node = &self.nodes[at];
         let shelf = Shelf { held: RefCell::new(node.held.clone()), branch: 0 };
         NodeReport {
-            node: id(at),
-            uuid: uuid(at),
-            boot: 0,
-            started: 0,
-            number: 0,
-            applied: node.agent.applied(),
-            level: cluster::level::LEVEL,
-            stands_still: false,
-            diverged: None,
-            state: None,
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
             buckets: node.agent.report(&Open(&shelf)),
+            ..NodeReport::bare(id(at), uuid(at), node.agent.applied())
         }
     }
 

@@ -1,10 +1,10 @@
-//! A whole cluster in one process, from one seed: consensus and metadata, the orchestrator, the agents of the nodes, engines
-//! over simulated disks, and replication between them, all of it the very code that a server runs; around it machines with
-//! clocks that go wrong, a network that loses and delays, and clients. One thread, virtual time.
+//! A whole cluster in one process, from one seed. Consensus, metadata, orchestrator, agents, engines and replication
+//! are the very code that a server runs. Around them are simulated disks, machines with clocks that go wrong, a network
+//! that loses and delays, and clients. One thread, virtual time.
 //!
-//! Whatever happens ([`faults`]): nothing that was promised to a client is lost, each key behaves as a register, at most one
-//! node serves a vBucket, nothing goes back, and once nothing goes wrong any more the cluster comes to rest, serves, and all
-//! copies are equal ([`invariants`]).
+//! Whatever happens ([`faults`]), the [`invariants`] hold. Nothing that was promised to a client is lost. Each key
+//! behaves as a register, at most one node serves a vBucket, and nothing goes back. Once nothing goes wrong any more,
+//! the cluster comes to rest and serves, and all copies are equal.
 //!
 //! The [`setting`] and what goes wrong make a kind of run ([`kinds`]). Every run of the tests goes through a few
 //! seeds of each, and those that have found something ([`found`]). A failure prints its seed and what happened last. Many
@@ -39,6 +39,8 @@ mod parts;
 mod process;
 mod scanner;
 mod setting;
+#[path = "../../../replication/tests/shared/sink.rs"]
+mod sink;
 mod subscriber;
 #[path = "../../../engine/tests/support/mod.rs"]
 mod support;

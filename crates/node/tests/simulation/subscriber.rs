@@ -10,7 +10,7 @@ use std::{
 };
 
 use base::{BucketUuid, Cas, DocKey, NodeId, Now, Seqno, Status, VbId, VbUuid};
-use engine::{Bucket, SharedValue, Waiter};
+use engine::{Bucket, Waiter};
 use fastrand::Rng;
 use protocol::binary::{
     Decoded,
@@ -20,11 +20,12 @@ use protocol::binary::{
     },
     decode_frame,
 };
-use replication::producer::{FailoverLog, Producer, Refused, Sink, StreamAsk, controls::Negotiated};
+use replication::producer::{FailoverLog, Producer, Refused, StreamAsk, controls::Negotiated};
 
 use crate::{
     connection::SUBSCRIBERS,
     invariants::feeds::{Feeds, Reader, Version},
+    sink::Turn,
 };
 
 /// States at ends of snapshots that are kept, to go back to.
@@ -85,29 +86,6 @@ pub(crate) struct Subscriber {
     /// It does nothing until then.
     pub(crate) rests_until: u64,
     pub(crate) told: Told,
-}
-
-struct Pipe {
-    bytes: Vec<u8>,
-    limit: usize,
-}
-
-impl Sink for Pipe {
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
-    }
-
-    fn attach(&mut self, value: SharedValue) {
-        self.bytes.extend_from_slice(&value);
-    }
-
-    fn prefers_reference(&self, bytes: usize) -> bool {
-        bytes > 1_000
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= self.limit
-    }
 }
 
 impl fmt::Display for Subscriber {
@@ -237,9 +215,10 @@ impl Subscriber {
         let Some(line) = self.lines.get_mut(&node) else { return };
         line.producer.heard(now);
         let limit = rng.choice(LIMITS).unwrap_or_default();
-        let mut pipe = Pipe { bytes: Vec::new(), limit };
-        assert!(line.producer.pump(&mut pipe, now), "it was heard just now");
-        let mut rest = pipe.bytes.as_slice();
+        let mut bytes = Vec::new();
+        let mut turn = Turn { bytes: &mut bytes, limit };
+        assert!(line.producer.pump(&mut turn, now), "it was heard just now");
+        let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let Decoded::Frame(frame) = decode_frame(rest) else { panic!("no whole message") };
             rest = &rest[frame.packet_len()..];

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{CollectionId, Datatype, Now, ScopeId, Seqno, VbId, VbUuid};
-use engine::{Bucket, SharedValue, Waiter};
+use engine::{Bucket, Waiter};
 use protocol::binary::{
     Decoded,
     dcp::{DcpMessage, OpenFlags, StreamEndReason, StreamFilter, StreamFlags, StreamRequest, SystemEvent},
     decode_frame,
 };
-use settee_replication::producer::{Producer, Refused, Sink, StreamAsk, controls::Negotiated};
+use settee_replication::producer::{Producer, Refused, StreamAsk, controls::Negotiated};
 
-use super::world::Log;
+use super::{sink::Turn, world::Log};
 
 pub(crate) type Documents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -59,29 +59,6 @@ pub(crate) struct Consumer {
     pub(crate) snapshots_checked: u64,
     pub(crate) rollbacks: u64,
     pub(crate) mid_snapshot_resumes: u64,
-}
-
-struct Pipe {
-    bytes: Vec<u8>,
-    limit: usize,
-}
-
-impl Sink for Pipe {
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
-    }
-
-    fn attach(&mut self, value: SharedValue) {
-        self.bytes.extend_from_slice(&value);
-    }
-
-    fn prefers_reference(&self, bytes: usize) -> bool {
-        bytes > 1_000
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= self.limit
-    }
 }
 
 impl Consumer {
@@ -203,9 +180,9 @@ impl Consumer {
         let Some(producer) = &mut self.producer else { return false };
         // Alive, as far as anybody can tell.
         producer.heard(now);
-        let mut pipe = Pipe { bytes: Vec::new(), limit };
-        assert!(producer.pump(&mut pipe, now));
-        let mut rest = pipe.bytes.as_slice();
+        let mut bytes = Vec::new();
+        assert!(producer.pump(&mut Turn { bytes: &mut bytes, limit }, now));
+        let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let Decoded::Frame(frame) = decode_frame(rest) else { panic!("no whole message") };
             let (head, message) = DcpMessage::decode(&frame).expect("a message of a producer");
@@ -218,7 +195,7 @@ impl Consumer {
             }
             rest = &rest[length..];
         }
-        !pipe.bytes.is_empty()
+        !bytes.is_empty()
     }
 
     pub(crate) fn acknowledge(&mut self) {

@@ -10,7 +10,11 @@
 // By the name that the engine's own tests use.
 extern crate engine as settee_engine;
 
+#[path = "../shared/collections.rs"]
+mod collections;
 mod consumer;
+#[path = "../shared/sink.rs"]
+mod sink;
 #[path = "../../../engine/tests/support/mod.rs"]
 mod support;
 mod world;

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{
-    Cas, CollectionId, Manifest, ManifestUid, Seqno, Status, VbId,
+    Cas, CollectionId, Seqno, Status, VbId,
     bucket::{BucketKind, DurabilityLevel},
-    manifest::Collection,
 };
 use engine::{BucketOptions, Budget, Delete, Durable, Mutated, Store, Waiter};
 use fastrand::Rng;
 use protocol::binary::dcp::StreamFlags;
 
 use super::{
+    collections::{self, manifest},
     consumer::{Consumer, Documents, Kind, Part},
     support::Rig,
 };
@@ -136,7 +136,7 @@ impl World {
             log: Log::default(),
             rng: Rng::with_seed(seed),
             consumers: Vec::new(),
-            next_collection: 8,
+            next_collection: collections::FIRST,
             collections: Vec::new(),
             in_progress: Vec::new(),
             durable: BTreeMap::new(),
@@ -397,7 +397,7 @@ impl World {
             return;
         };
         let before = self.highs();
-        let manifest = Arc::new(self.manifest());
+        let manifest = Arc::new(manifest(&self.collections, self.next_collection));
         let rig = self.rig();
         rig.manifest = Arc::clone(&manifest);
         rig.bucket.set_manifest(manifest, rig.now());
@@ -414,21 +414,6 @@ impl World {
     fn highs(&mut self) -> Vec<(VbId, Seqno)> {
         let bucket = &self.rig().bucket;
         (0..VBUCKETS).map(|vb| (VbId(vb), bucket.vb_history(VbId(vb)).unwrap().high_seqno)).collect()
-    }
-
-    fn manifest(&self) -> Manifest {
-        let mut manifest = Manifest::default();
-        let made = self.collections.iter().map(|id| Collection {
-            id: CollectionId(*id),
-            name: format!("c{id}"),
-            max_ttl_secs: None,
-        });
-        manifest.scopes[0].collections.extend(made);
-        manifest.next_id = self.next_collection;
-        // Grows with every creation and every drop.
-        let drops = (self.next_collection - 8) - self.collections.len() as u32;
-        manifest.uid = ManifestUid(u64::from(self.next_collection - 8 + drops));
-        manifest
     }
 
     /// Stops the bucket, well or badly, and opens it again. One in memory cannot.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Cas, Datatype, Now, Status};
-use engine::{Bucket, SharedValue, Waiter};
+use engine::{Bucket, Waiter};
 use protocol::binary::{
     Decoded, Frame, Header, Magic, Opcode,
     dcp::{OpenFlags, StreamFilter, StreamFlags, StreamRequest, request::OpenExtras},
@@ -14,31 +14,10 @@ use protocol::binary::{
 use settee_replication::{
     LinkName,
     consumer::BUCKET_CONTROL,
-    producer::{Producer, Refused, Sink, StreamAsk, controls::Negotiated},
+    producer::{Producer, Refused, StreamAsk, controls::Negotiated},
 };
 
-struct Turn<'a> {
-    bytes: &'a mut Vec<u8>,
-    limit: usize,
-}
-
-impl Sink for Turn<'_> {
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        self.bytes
-    }
-
-    fn attach(&mut self, value: SharedValue) {
-        self.bytes.extend_from_slice(&value);
-    }
-
-    fn prefers_reference(&self, bytes: usize) -> bool {
-        bytes > 1_000
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= self.limit
-    }
-}
+use super::sink::Turn;
 
 /// See the module header.
 pub(crate) struct Host {

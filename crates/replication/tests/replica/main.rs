@@ -9,11 +9,15 @@
 // By the name that the engine's own tests use.
 extern crate engine as settee_engine;
 
+#[path = "../shared/collections.rs"]
+mod collections;
 mod copies;
 mod crowded;
 mod host;
 mod link;
 mod shelf;
+#[path = "../shared/sink.rs"]
+mod sink;
 #[path = "../../../engine/tests/support/mod.rs"]
 mod support;
 mod world;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{
-    CollectionId, Manifest, ManifestUid, NodeId, Status, VbId, VbRole,
+    NodeId, Status, VbId, VbRole,
     bucket::{BucketKind, CompressionMode, DurabilityLevel},
-    manifest::Collection,
 };
 use engine::{BucketOptions, Budget, Delete, Mutated, Store, Topology, Waiter};
 use fastrand::Rng;
 use settee_replication::consumer::{StreamWish, stats::ConsumerStats};
 
 use super::{
+    collections::{self, manifest},
     copies::{Copies, contents_of},
     link::Link,
     shelf::{Contents, Version},
@@ -59,7 +59,7 @@ impl<C: Copies> World<C> {
             term: 0,
             stats: Arc::default(),
             connections: 0,
-            next_collection: 8,
+            next_collection: collections::FIRST,
             collections: Vec::new(),
             in_progress: Vec::new(),
         };
@@ -310,25 +310,10 @@ impl<C: Copies> World<C> {
         } else {
             return;
         }
-        let manifest = Arc::new(self.manifest());
+        let manifest = Arc::new(manifest(&self.collections, self.next_collection));
         let rig = self.rig();
         rig.manifest = Arc::clone(&manifest);
         rig.bucket.set_manifest(manifest, rig.now());
-    }
-
-    fn manifest(&self) -> Manifest {
-        let mut manifest = Manifest::default();
-        let made = self.collections.iter().map(|id| Collection {
-            id: CollectionId(*id),
-            name: format!("c{id}"),
-            max_ttl_secs: None,
-        });
-        manifest.scopes[0].collections.extend(made);
-        manifest.next_id = self.next_collection;
-        // Grows with every creation and every drop.
-        let drops = (self.next_collection - 8) - self.collections.len() as u32;
-        manifest.uid = ManifestUid(u64::from(self.next_collection - 8 + drops));
-        manifest
     }
 
     /// Stops the active, well or badly, and opens it again. What a crash has lost is lost to the replica too.
