@@ -159,6 +159,19 @@ fn imports_between_crates_run_one_way() {
     check(&wrong);
 }
 
+/// What each one saves, costs, and could be replaced by.
+#[test]
+fn every_dependency_has_a_line() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
+    let page = std::fs::read_to_string(root().join("docs/dependencies.md")).expect("the page");
+    let section = manifest.split("[workspace.dependencies]").nth(1).and_then(|rest| rest.split("\n[").next());
+    let lines = section.expect("dependencies").lines().filter(|line| !line.contains("path = "));
+    let names: Vec<&str> = lines.filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
+    assert!(names.len() > 30, "this test sees the dependencies: {}", names.len());
+    let missing = names.iter().filter(|name| !page.contains(&format!("`{name}`")));
+    check(&missing.map(|name| format!("{name} has no line in docs/dependencies.md")).collect::<Vec<_>>());
+}
+
 /// The crates of this workspace that a manifest names outside of its development dependencies.
 fn workspace_dependencies(manifest: &str) -> Vec<String> {
     let mut section = "";

@@ -382,8 +382,19 @@ fn nonsense_ends_nobody() {
         let mut simulation = Simulation::new(seed, 3, Faults::NONE);
         (0..100).for_each(|_| simulation.step());
         let follower = (0..3).find(|node| simulation.leader() != Some(*node)).unwrap();
-        simulation.mislead(if seed % 2 == 0 { follower } else { simulation.leader().unwrap() });
+        let misled = if seed % 2 == 0 { follower } else { simulation.leader().unwrap() };
+        simulation.mislead(misled);
         (0..100).for_each(|_| simulation.step());
+        let others: Vec<usize> = (0..3).filter(|node| *node != misled).collect();
+        let versions = |simulation: &Simulation| {
+            others.iter().map(|node| simulation.node(*node).metadata().version).min()
+        };
+        let before = versions(&simulation);
+        assert!(
+            until(&mut simulation, |simulation| versions(simulation) > before),
+            "seed {seed}: the others go on"
+        );
+        assert!(others.iter().all(|node| simulation.node(*node).broken().is_none()), "seed {seed}");
     }
 }
 
