@@ -307,9 +307,10 @@ impl BucketPlans {
         }
     }
 
-    /// Has copies forget terms that are not this life's; whether wishes have changed. Terms leap where a group is formed anew, so those of the
-    /// life before are earlier. But two groups that were formed anew of the same one leap alike: a node that has lived in one of them, and is
-    /// in the other one now, would not obey an earlier term, and would take the same one for what it has done already.
+    /// Has copies forget terms that are not this life's; whether wishes have changed. Terms leap where a group is
+    /// formed anew, so those of the life before are earlier. But two groups that were formed anew of the same one leap
+    /// alike. A node that has lived in one of them may be in the other one now. It would not obey an earlier term
+    /// there, and would take an equal term for one that it has carried out.
     fn forget_another_life(&mut self, copies: &impl Copies, step: &mut Step) -> bool {
         if !mem::take(&mut self.is_in_another_life) {
             return false;
