@@ -239,6 +239,23 @@ pub fn sources(endings: &[&str]) -> Vec<Source> {
     wanted.filter_map(read).collect()
 }
 
+/// Holds a page that is made from a table against what is made of it now. With `SETTEE_WRITE_DOCS` in the environment it is
+/// written anew.
+///
+/// # Panics
+/// The page is another one, or cannot be written.
+pub fn page_is(path: &str, made: &str) {
+    let file = root().join(path);
+    if std::env::var_os("SETTEE_WRITE_DOCS").is_some() {
+        std::fs::write(&file, made).expect("the page can be written");
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    for (number, (expected, found)) in made.lines().zip(written.lines()).enumerate() {
+        assert_eq!(expected, found, "{path}:{}: write it anew, with SETTEE_WRITE_DOCS=1", number + 1);
+    }
+    assert_eq!(made.len(), written.len(), "{path}: write it anew, with SETTEE_WRITE_DOCS=1");
+}
+
 /// The exceptions of one rule: what they are about, and the figure that it may reach.
 ///
 /// # Panics

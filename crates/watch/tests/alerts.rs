@@ -107,15 +107,7 @@ fn the_page_of_the_documentation_is_what_is_declared() {
             about.act
         );
     }
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating/alerts.md");
-    if std::env::var_os("SETTEE_WRITE_DOCS").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    assert_eq!(
-        std::fs::read_to_string(path).unwrap_or_default(),
-        page,
-        "write docs/operating/alerts.md anew"
-    );
+    tidy::page_is("docs/operating/alerts.md", &page);
 }
 
 #[test]

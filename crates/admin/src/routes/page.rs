@@ -1,6 +1,6 @@
 //! The page `docs/rest-routes.md`, made from the table of routes. A test compares it with the file in the repository.
 
-use std::{collections::BTreeSet, fmt::Write as _, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use cluster::auth::Privilege;
 use http::permissions;
@@ -60,16 +60,7 @@ fn words(needs: Needs) -> String {
 
 #[test]
 fn the_page_of_the_documentation_is_what_the_table_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rest-routes.md");
-    let page = page();
-    if std::env::var_os("SETTEE_WRITE_DOCS").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    for (number, (expected, found)) in page.lines().zip(written.lines()).enumerate() {
-        assert_eq!(expected, found, "line {}: write docs/rest-routes.md anew, as its head says", number + 1);
-    }
-    assert_eq!(page.len(), written.len(), "write docs/rest-routes.md anew, as its head says");
+    tidy::page_is("docs/rest-routes.md", &page());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The page `docs/statistics.md`, made from the declarations. A test compares it with the file in the repository.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use stats::{Kind, Statistic};
 
@@ -77,16 +77,7 @@ fn series_of(about: &Statistic) -> String {
 
 #[test]
 fn the_page_of_the_documentation_is_what_is_declared() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/statistics.md");
-    let page = page();
-    if std::env::var_os("SETTEE_WRITE_DOCS").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    for (number, (expected, found)) in page.lines().zip(written.lines()).enumerate() {
-        assert_eq!(expected, found, "line {}: write docs/statistics.md anew, as its head says", number + 1);
-    }
-    assert_eq!(page.len(), written.len(), "write docs/statistics.md anew, as its head says");
+    tidy::page_is("docs/statistics.md", &page());
 }
 
 #[test]
