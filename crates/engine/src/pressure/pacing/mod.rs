@@ -5,8 +5,8 @@
 //! disk has lately been draining ([`rate`]), times a factor that falls from two at the threshold to nothing at the
 //! limit. In the middle the intake equals the drain, and pressure stays where it is. Where space on disk is short,
 //! credit is no more than compaction keeps up with ([`space`]). Where nodes that follow are far behind, it is no more
-//! than they keep up with ([`followers`]). Whoever finds no credit waits in a queue that gives connections their turns
-//! by bytes ([`queue`]).
+//! than they keep up with ([`followers`]). A mutation that finds no credit waits in a queue that gives connections
+//! their turns by bytes ([`queue`]).
 //!
 //! Invariants: nobody waits longer than [`WAIT_MILLIS_MAX`], whatever happens to the disk; what was granted once is
 //! executed or forgotten, never granted twice; below the threshold nobody waits at all. Which mutations are paced, and that
