@@ -323,6 +323,33 @@ fn a_user_that_is_kept_elsewhere_does_not_raise_its_own_rights() {
 }
 
 #[test]
+fn a_user_that_is_kept_elsewhere_is_out_when_it_is_locked_and_is_no_administrator_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    let ports = node.ports();
+    let (authority, shown) = with_clients(dir.path(), &node, "enable");
+    let change = |name: &str, form: &str| {
+        assert_eq!(plain(&node, "PUT", &format!("/settings/rbac/users/external/{name}"), form).0, 200);
+    };
+    let who = |name: &str| {
+        let own = authority.sign(&format!("cert-{name}"));
+        // It answers strangers, too.
+        rest(tls(ports.mgmt_tls, &shown, Some(&own)), "GET", "/whoami", None, "").1
+    };
+    change("carl", "roles=data_reader[b]");
+    let mut open = tls(ports.kv_tls, &shown, Some(&authority.sign("cert-carl")));
+    assert_eq!(status(&mut open, &select()), Some(Status::Success));
+    assert!(who("carl").contains("\"carl\""));
+    change("carl", "roles=data_reader[b]&locked=true");
+    assert!(!who("carl").contains("\"carl\""));
+    assert_ne!(status(&mut open, &select()), Some(Status::Success), "what it has opened");
+    change("Administrator", "roles=ro_admin");
+    let said = who("Administrator");
+    assert!(said.contains("\"admin\""), "{said}");
+    node.stop().unwrap();
+}
+
+#[test]
 fn what_a_certificate_has_opened_ends_with_its_authority() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(dir.path());

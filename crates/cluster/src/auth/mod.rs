@@ -203,8 +203,11 @@ pub fn credentials<'a>(meta: &'a Metadata, name: &str) -> Option<(Identity, &'a 
 /// The user whom a client's certificate names, if there is one of that name and nobody has locked him.
 #[must_use]
 pub fn certified(meta: &Metadata, name: &str) -> Option<Identity> {
-    if meta.external_users.contains_key(name) && !meta.users.contains_key(name) {
-        return Some(Identity::unproved(name, Domain::External));
+    // Nobody who manages these users takes the administrator's place, or another user's.
+    let is_admin = meta.admin.as_ref().is_some_and(|admin| admin.name == name);
+    if let Some(user) = meta.external_users.get(name).filter(|_| !is_admin && !meta.users.contains_key(name))
+    {
+        return (!user.locked).then(|| Identity::unproved(name, Domain::External));
     }
     // A bucket's own name and password are for clients that are older than certificates.
     stored(meta, name)?.0.filter(|identity| matches!(identity.domain, Domain::Admin | Domain::Local))
