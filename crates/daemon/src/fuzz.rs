@@ -3,7 +3,7 @@
 #[path = "../../../fuzz/shared/runner.rs"]
 mod runner;
 
-use super::{peers, proposals};
+use crate::talk::{peers, proposals};
 
 fn node_messages(bytes: &[u8]) {
     let Some((from, messages)) = peers::decode_messages(bytes) else { return };

@@ -8,30 +8,34 @@ use http::{Limits, TlsNow};
 use service::{Context, Event, Figures, Hearer, Lifecycle, Port, Running, Service};
 use tokio::sync::watch;
 
-use super::{ServeError, node_thread::NodeThread, questions::Questions, wake_flag::WakeFlag};
+use crate::{
+    setup::error::ServeError,
+    talk::questions::Questions,
+    threads::{node_thread::NodeThread, wake_flag::WakeFlag},
+};
 
 /// Between two looks at copies for services that want to hear of them. The reconciler wakes this thread when it has done something.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Every service that this node runs.
-pub(super) fn all() -> Vec<Box<dyn Service>> {
+pub(crate) fn all() -> Vec<Box<dyn Service>> {
     vec![Box::new(capi::Capi)]
 }
 
 /// What serves the ports of services.
-pub(super) struct ServicePorts<'a> {
+pub(crate) struct ServicePorts<'a> {
     /// Bound and not taken yet, by [`Port::name`].
-    pub(super) listeners: Vec<(&'static str, TcpListener)>,
-    pub(super) tls: TlsNow,
-    pub(super) limits: Limits,
+    pub(crate) listeners: Vec<(&'static str, TcpListener)>,
+    pub(crate) tls: TlsNow,
+    pub(crate) limits: Limits,
     /// Where other nodes ask.
-    pub(super) questions: Arc<Questions>,
-    pub(super) shutdown: &'a watch::Sender<bool>,
+    pub(crate) questions: Arc<Questions>,
+    pub(crate) shutdown: &'a watch::Sender<bool>,
 }
 
 /// The services that run.
 #[derive(Default)]
-pub(super) struct Services {
+pub(crate) struct Services {
     /// In the order of their start.
     running: Vec<(&'static str, Box<dyn Running>)>,
     /// What hears of copies, in the same order.
@@ -40,7 +44,7 @@ pub(super) struct Services {
     figures: Vec<Arc<dyn Figures>>,
     /// Tells them.
     teller: Option<NodeThread>,
-    pub(super) questions: Option<Arc<Questions>>,
+    pub(crate) questions: Option<Arc<Questions>>,
 }
 
 impl Services {
@@ -49,7 +53,7 @@ impl Services {
     ///
     /// # Errors
     /// A service cannot be started, or one of its ports is not bound. The services before it have been stopped again.
-    pub(super) fn start(
+    pub(crate) fn start(
         services: Vec<Box<dyn Service>>,
         context: &dyn Fn(&'static str) -> Context,
         mut service_ports: ServicePorts<'_>,
@@ -80,7 +84,7 @@ impl Services {
     }
 
     /// What tells of the buckets that services work for.
-    pub(super) fn figures(&self) -> Vec<Arc<dyn Figures>> {
+    pub(crate) fn figures(&self) -> Vec<Arc<dyn Figures>> {
         self.figures.clone()
     }
 
@@ -89,7 +93,7 @@ impl Services {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub(super) fn tell(
+    pub(crate) fn tell(
         &mut self,
         wake_flag: Arc<WakeFlag>,
         ready: impl Fn() -> bool + Send + 'static,
@@ -118,12 +122,12 @@ impl Services {
     }
 
     /// The node begins to stop: services end what would keep requests from ending.
-    pub(super) fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.running.iter().for_each(|(_, running)| running.stopping());
     }
 
     /// Tells that every bucket is closed, then stops all services, the last one first. Their ports are served no longer by now.
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         if let Some(teller) = self.teller {
             teller.stop();
         }
@@ -185,7 +189,7 @@ mod tests {
     use tokio::runtime::Runtime;
 
     use super::*;
-    use crate::{identity::ThisNode, peers::Peers};
+    use crate::{setup::identity::ThisNode, talk::peers::Peers};
 
     struct Alone(Arc<Metadata>);
 

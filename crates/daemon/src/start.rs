@@ -18,35 +18,47 @@ use parking_lot::Mutex;
 use service::Service;
 use tokio::{runtime::Runtime, sync::watch};
 
-use super::{
-    Node, Running, ServeError, ServeOptions,
-    agreement::{self, Agreement, Applied, Inbox},
+use crate::{
     audit::AuditLog,
-    background::spawn,
-    buckets::OpenBuckets,
-    certificates::NodeCertificates,
-    clocks, compacting, compaction,
-    control::{self, Control},
-    data_dir::{self, DataDir},
-    disk::Disk,
-    disk_guard, everywhere, flushing,
-    gauges::Gauges,
-    housekeeping,
-    identity::{Beginning, ThisNode, fresh_node},
-    listeners::{self, Listeners},
-    node_thread::NodeThread,
-    objectives::Objectives,
-    options::{PortsInUse, Program},
-    orchestration::Orchestration,
-    pacing,
-    peers::Peers,
-    questions::Questions,
-    reconciler,
-    services::{ServicePorts, Services},
+    buckets::{compaction, disk_guard, housekeeping, open::OpenBuckets, pacing},
+    control::{self, Control, compacting, everywhere, flushing},
+    copies::{orchestration::Orchestration, reconciler, reporting},
+    duties::clocks,
+    files::{
+        data_dir::{self, DataDir},
+        disk::Disk,
+    },
+    past::gauges::Gauges,
+    running::{Node, Running},
+    services::{self, ServicePorts, Services},
+    setup::{
+        certificates::NodeCertificates,
+        error::ServeError,
+        identity::{Beginning, ThisNode, fresh_node},
+        listeners::{self, Listeners},
+        options::{PortsInUse, Program, ServeOptions},
+    },
+    talk::{
+        agreement::{self, Agreement, Applied, Inbox},
+        peers::Peers,
+        questions::Questions,
+    },
+    threads::{node_thread::NodeThread, spawn::spawn},
+    watching::objectives::Objectives,
 };
 
+impl Node {
+    /// Starts a node; it serves when this returns.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn start(options: ServeOptions) -> Result<Self, ServeError> {
+        start(&options, services::all())
+    }
+}
+
 /// See [`Node::start`]. The node runs these services.
-pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> Result<Node, ServeError> {
+pub(crate) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> Result<Node, ServeError> {
     let data_dir = Arc::new(DataDir::open(&options.data_dir)?);
     let listeners = Listeners::bind(options.listen, &options.ports)?;
     let ports = listeners.ports()?;
@@ -283,13 +295,13 @@ impl Background<'_> {
         });
         let orchestration = Orchestration::new(control);
         let (reports, newest) = watch::channel(None);
-        let reporting = reconciler::reporting::Parts {
+        let reporting = reporting::Parts {
             control: Arc::clone(control),
             orchestration: Arc::clone(&orchestration),
             shared: Arc::clone(shared),
             reports: newest,
         };
-        self.runtime.spawn(reconciler::reporting::run(reporting, self.shutdown.subscribe()));
+        self.runtime.spawn(reporting::run(reporting, self.shutdown.subscribe()));
         self.runtime.spawn(orchestration.run(self.shutdown.subscribe()));
         let reconciler = reconciler::start(reconciler::Parts {
             control: Arc::clone(control),

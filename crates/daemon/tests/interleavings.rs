@@ -60,7 +60,7 @@ mod sync {
 #[path = "../../dataplane/src/state/flagged.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use a part of it")]
 mod flagged;
-#[path = "../src/wake_flag.rs"]
+#[path = "../src/threads/wake_flag.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use a part of it")]
 mod wake_flag;
 

@@ -61,7 +61,7 @@ const CIRCLE_FILES: usize = 5;
 type Rooms = &'static [(&'static str, &'static [&'static str])];
 
 /// The crates whose files stand in rooms. A folder of such a crate that is not listed may not exist.
-const ROOMS: &[(&str, Rooms)] = &[("engine", ENGINE), ("dataplane", DATAPLANE)];
+const ROOMS: &[(&str, Rooms)] = &[("engine", ENGINE), ("dataplane", DATAPLANE), ("daemon", DAEMON)];
 
 const ENGINE: Rooms = &[
     ("json", &[]),
@@ -95,6 +95,21 @@ const DATAPLANE: Rooms = &[
     ("connection", &["figures", "forward", "handlers", "net", "request", "state"]),
     ("loops", &["connection", "figures", "net", "request", "state"]),
     ("links", &["loops", "net", "state"]),
+];
+
+const DAEMON: Rooms = &[
+    ("threads", &[]),
+    ("files", &[]),
+    ("setup", &["files"]),
+    ("statistics", &[]),
+    ("audit", &[]),
+    ("past", &["files", "statistics"]),
+    ("talk", &["setup", "threads"]),
+    ("buckets", &["files", "setup", "threads"]),
+    ("watching", &["files", "statistics"]),
+    ("control", &["audit", "buckets", "past", "setup", "statistics", "talk", "watching"]),
+    ("copies", &["buckets", "control", "talk", "threads"]),
+    ("duties", &["control", "past", "setup", "watching"]),
 ];
 
 /// Words that a reader has to read twice, each with what to write instead.
@@ -202,7 +217,7 @@ fn imports_between_rooms_run_downward() {
             below.insert(*name);
         }
         let seen = between_rooms(of, rooms, &sources, &mut counts, &mut wrong);
-        assert!(seen > 50, "this test sees the imports of {of}: {seen}");
+        assert!(seen > 40, "this test sees the imports of {of}: {seen}");
     }
     wrong.extend(judge("room", 0, &counts));
     let help = "change ROOMS only with ARCHITECTURE.md";

@@ -10,11 +10,11 @@
 //! | At most | What takes it |
 //! |---|---|
 //! | 1000 ms | [`HANDOVER_PATIENCE_MS`]: the former one hears of it, drains, is sealed and says so; the others get the rest and say so. Plain operations wait from the seal on only; durable writes wait while it drains too, and are given 10 s by SDKs |
-//! | 50 ms | the leader finds that the time is up (`daemon::orchestration`); of reports it hears at once |
+//! | 50 ms | the leader finds that the time is up (`daemon::copies::orchestration`); of reports it hears at once |
 //! | two commits | the outcome is agreed on, behind one other command that is under way |
 //! | a commit and a sync of the shard | the flusher lets a copy that is to serve go first, and that begins a branch of the history |
 //! | 0 ms | a client of the former node learns with its answer which node serves now |
-//! | 200 ms | another client is told (`daemon::maps`), at the same time as the new one begins to serve |
+//! | 200 ms | another client is told (`daemon::buckets::maps`), at the same time as the new one begins to serve |
 //!
 //! That leaves some 600 ms for what depends on disks and network. A handover that is given up costs as much, so the vBucket is left
 //! alone for long afterwards. If it took too long all the same, each next try is given twice the time: clients may notice

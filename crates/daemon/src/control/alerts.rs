@@ -1,14 +1,30 @@
 //! What an administrator must know of this node.
 
+use base::bucket::BucketKind;
 use cluster::{ClusterError, NodeInfo};
-use dataplane::{lease, shared::BucketEntry};
-use watch::alerts::{self, Holds};
+use dataplane::{BucketMeter, lease, shared::BucketEntry};
+use engine::{Bucket, Pressure};
+use stats::HotClient;
+use watch::{
+    alerts::{self, Holds},
+    hot,
+    trend::{LOOKS, grows},
+};
 
 use super::Control;
 
+/// Queues that are shorter grow and shrink all the time.
+const QUEUE_MIN: f64 = 10_000.0;
+/// Of fewer reads a second the share that waits for the disk says nothing.
+const READS_MIN: f64 = 100.0;
+/// Share of reads that may wait for the disk.
+const FETCHED_SHARE: f64 = 0.1;
+/// Percent of a quota that keys and metadata may take (ns_server).
+const OVERHEAD_PERCENT: u64 = 50;
+
 impl Control {
     /// Replicas of a bucket that shall follow other nodes' copies now, and do not.
-    pub(super) fn cut_off(&self, bucket: &BucketEntry) -> u64 {
+    pub(crate) fn cut_off(&self, bucket: &BucketEntry) -> u64 {
         let links = self.shared.links();
         links.map_or(0, |links| links.cut_off(&bucket.uuid).values().copied().map(u64::from).sum())
     }
@@ -47,4 +63,137 @@ impl Control {
             Holds::new(&alerts::DISK_LOW, "", text)
         })
     }
+
+    /// What holds of the node and its buckets at this moment.
+    pub(crate) fn holding(&self) -> Vec<Holds> {
+        let mut holding: Vec<Holds> =
+            [self.disk_alert(), self.failover_alert(), self.lease_alert(), self.agreement_alert()]
+                .into_iter()
+                .flatten()
+                .collect();
+        for (bucket, meter) in self.open_buckets().metered_buckets() {
+            holding.extend(self.pressure_of(&bucket));
+            holding.extend(self.trends_of(&bucket));
+            holding.extend(self.hot_of(bucket.name(), &meter));
+        }
+        holding
+    }
+
+    /// What the memory of a bucket makes an administrator's business: before clients see errors, then while they do.
+    pub(crate) fn pressure_of(&self, bucket: &Bucket) -> Vec<Holds> {
+        let (name, node) = (bucket.name(), self.address());
+        let mut holding = Vec::new();
+        let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
+        match bucket.pressure_step() {
+            Pressure::None | Pressure::Paging => {}
+            Pressure::Cursors => add(
+                &alerts::MEMORY_CLOSE,
+                format!(
+                    "Memory pressure: Bucket \"{name}\" on node {node} is close to its quota. Slow streams are read from disk."
+                ),
+            ),
+            Pressure::Pacing => add(
+                &alerts::WRITES_PACED,
+                format!(
+                    "Write pressure: Writers of bucket \"{name}\" on node {node} are slowed down to what the disk takes."
+                ),
+            ),
+            Pressure::Refusing => add(
+                &alerts::WRITES_REFUSED,
+                format!(
+                    "Heavy memory pressure: Bucket \"{name}\" on node {node} has reached its quota. The server will attempt to \
+                     recover from this issue."
+                ),
+            ),
+        }
+        let stats = bucket.stats();
+        let percent = stats.mem_floor * 100 / stats.quota_bytes.max(1);
+        if bucket.kind() == BucketKind::Couchbase && percent > OVERHEAD_PERCENT {
+            add(
+                &alerts::METADATA_SHARE,
+                format!(
+                    "Metadata overhead warning. Over {percent}% of RAM allocated to bucket \"{name}\" on node \"{node}\" is \
+                     taken up by keys and metadata."
+                ),
+            );
+        }
+        if stats.poisoned {
+            add(
+                &alerts::SYNC_FAILED,
+                format!(
+                    "A shard of bucket \"{name}\" on node {node} writes no more: a write or a sync has failed."
+                ),
+            );
+        }
+        holding
+    }
+
+    /// What the last half minute of a bucket's statistics says.
+    fn trends_of(&self, bucket: &Bucket) -> Vec<Holds> {
+        let (name, node) = (bucket.name(), self.address());
+        let last = |stat: &str| self.gauges().last_minute(name, stat);
+        let mut holding = Vec::new();
+        let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
+        let now = |figures: &[f64]| figures.last().copied().unwrap_or_default();
+        let queue = last("ep_diskqueue_items");
+        if grows(&queue, QUEUE_MIN) {
+            let items = now(&queue);
+            add(
+                &alerts::QUEUE_GROWS,
+                format!(
+                    "The disk queue of bucket \"{name}\" on node {node} grows: {items:.0} mutations wait."
+                ),
+            );
+        }
+        let behind = last("ep_dcp_replica_items_remaining");
+        if grows(&behind, QUEUE_MIN) {
+            let items = now(&behind);
+            add(
+                &alerts::REPLICA_LAG,
+                format!(
+                    "Replicas of bucket \"{name}\" fall behind node {node}: {items:.0} changes are to be sent."
+                ),
+            );
+        }
+        let (reads, fetched) = (mean(&last("cmd_get")), mean(&last("ep_bg_fetched")));
+        if reads >= READS_MIN && fetched > reads * FETCHED_SHARE {
+            let percent = fetched * 100.0 / reads;
+            add(
+                &alerts::WORKING_SET,
+                format!("Of the reads of bucket \"{name}\" on node {node} {percent:.0} % wait for the disk."),
+            );
+        }
+        holding
+    }
+
+    /// A key or a client that takes too much of a bucket. The texts go to logs, so they name neither.
+    fn hot_of(&self, name: &str, meter: &BucketMeter) -> Vec<Holds> {
+        let node = self.address();
+        let report = meter.hot(name, self.loops().0.now().mono_millis);
+        let percent = |share: f64| share * 100.0;
+        let key = report.keys.first().filter(|key| hot::is_hot_key(key.share, key.per_second)).map(|key| {
+            let (percent, per_second) = (percent(key.share), key.per_second);
+            let text = format!(
+                "A single document takes {percent:.0} % of the operations of bucket \"{name}\" on node {node}: {per_second:.0} a \
+                 second."
+            );
+            Holds::new(&alerts::HOT_KEY, name, text)
+        });
+        let is_hot = |one: &&HotClient| hot::is_hot_client(one.share, one.per_second, report.addresses);
+        let client = report.clients.first().filter(is_hot).map(|client| {
+            let (percent, per_second) = (percent(client.share), client.per_second);
+            let text = format!(
+                "A single client address takes {percent:.0} % of the operations of bucket \"{name}\" on node {node}: \
+                 {per_second:.0} a second."
+            );
+            Holds::new(&alerts::HOT_CLIENT, name, text)
+        });
+        key.into_iter().chain(client).collect()
+    }
+}
+
+/// Of the newest half minute; nothing of less.
+fn mean(figures: &[f64]) -> f64 {
+    let newest = figures.len().checked_sub(LOOKS).and_then(|from| figures.get(from..));
+    newest.map_or(0.0, |newest| newest.iter().sum::<f64>() / LOOKS as f64)
 }

@@ -17,7 +17,7 @@ use node::REOPEN_MILLIS;
 use tokio::sync::watch;
 
 use super::Control;
-use crate::agreement::Applied;
+use crate::talk::agreement::Applied;
 
 impl Control {
     /// Carries out what was agreed on, on this thread, until the node stops.
@@ -106,7 +106,7 @@ impl Control {
 
     /// Tries again and again to open buckets that could not be opened, until the node stops: what was in the way of one at
     /// the start, a disk that was not mounted or full, may be gone. And at once when the same bucket, dropped before, is gone.
-    pub(super) async fn reopen(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
+    pub(crate) async fn reopen(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
         let mut ticks = tokio::time::interval(Duration::from_millis(REOPEN_MILLIS));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Does what a question asks, once it is its turn.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     control: &Control,
     question: DocumentQuestion,
 ) -> Result<DocumentAnswer, ClusterError> {

@@ -15,15 +15,14 @@ use cluster::{
 use node::Verdict;
 
 use super::{Control, LOOK_AGAIN, PATIENCE, PROPOSE, TAKEN, stopping};
-use crate::{
-    certificates,
+use crate::talk::{
     peers::{MESSAGES, decode_messages},
     proposals,
 };
 
 impl Control {
     /// Joins another cluster, of which this node knows nothing yet but its members.
-    pub(super) async fn become_member(&self, offer: JoinOffer) -> Result<(), ClusterError> {
+    pub(crate) async fn become_member(&self, offer: JoinOffer) -> Result<(), ClusterError> {
         let metadata = self.metadata.load_full();
         cluster::level::check(offer.level, cluster::level::LEVEL)?;
         if metadata.nodes.len() > 1 || !metadata.buckets.is_empty() {
@@ -57,7 +56,7 @@ impl Control {
     }
 
     /// Makes this node new; when this resolves nothing that it held is served, and no crash brings that back.
-    pub(super) async fn begin_anew(&self) -> Result<(), ClusterError> {
+    pub(crate) async fn begin_anew(&self) -> Result<(), ClusterError> {
         self.agreement.reset().await?;
         // What is new is read once it is on disk and carried out.
         if self.agreement.read(PATIENCE).await {
@@ -72,7 +71,7 @@ impl Control {
 
     /// Answers what other nodes ask of the consensus.
     pub(crate) fn answer_peers(self: &Arc<Self>) {
-        certificates::answer(&self.certificates, self);
+        super::certificates::answer(&self.certificates, self);
         self.answer_strangers();
         let me = Weak::clone(&self.me);
         self.routes().add_for(MESSAGES, move |from, body| {
@@ -96,7 +95,7 @@ impl Control {
     }
 
     /// What is to be said to a node that is none of the cluster's, and of the group in that epoch by what it knows.
-    pub(super) fn judge(&self, node: NodeId, epoch: Option<Epoch>) -> Option<Verdict> {
+    pub(crate) fn judge(&self, node: NodeId, epoch: Option<Epoch>) -> Option<Verdict> {
         let membership = (self.agreement.epoch(), self.agreement.has_member(node));
         Verdict::on(node, epoch, &self.metadata.load(), membership)
     }

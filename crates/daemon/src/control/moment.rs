@@ -2,7 +2,7 @@
 
 /// What `read` brings, with the `mark` that was there before it and is there after it. The other thread changes the mark before it changes
 /// anything that is read.
-pub(super) fn unchanged_beside<M: PartialEq, T>(mark: impl Fn() -> M, mut read: impl FnMut() -> T) -> (T, M) {
+pub(crate) fn unchanged_beside<M: PartialEq, T>(mark: impl Fn() -> M, mut read: impl FnMut() -> T) -> (T, M) {
     loop {
         let before = mark();
         let found = read();

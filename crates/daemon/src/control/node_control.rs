@@ -34,9 +34,10 @@ use super::{Control, documents};
 use stats::{Reading, Samples, Statistic, SystemStats, Zoom};
 
 use crate::{
-    audit, compacting, flushing,
-    http::{Address, Ask, Connection, Security, basic},
+    audit,
+    control::{compacting, flushing},
     statistics,
+    talk::http::{Address, Ask, Connection, Security, basic},
 };
 
 /// How long a request waits for this node to have everything that was agreed on before: longer than it takes to elect

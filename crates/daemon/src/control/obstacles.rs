@@ -7,7 +7,7 @@ use super::Control;
 
 impl Control {
     /// See [`Obstacle`].
-    pub(super) fn find_obstacles(&self) -> Vec<Obstacle> {
+    pub(crate) fn find_obstacles(&self) -> Vec<Obstacle> {
         let has_no_lease = self.shared.lease.has_run_out(lease::clock_millis);
         let cannot_write = self.agreement.trouble().is_some() || self.stands_still();
         let is_broken = || self.buckets.metered_buckets().iter().any(|(bucket, _)| bucket.stats().poisoned);

@@ -12,9 +12,11 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{Control, PROPOSE, TAKEN, stopping};
 use crate::{
-    identity::{change_of_address, founding_of_authority},
-    options::PortsInUse,
-    proposals,
+    setup::{
+        identity::{change_of_address, founding_of_authority},
+        options::PortsInUse,
+    },
+    talk::proposals,
 };
 
 /// How soon a node looks again whether the cluster knows where it listens.

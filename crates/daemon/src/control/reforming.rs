@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::{Control, LOOK_AGAIN, stopping};
-use crate::{agreement::Reform, identity::random_number};
+use crate::{setup::identity::random_number, talk::agreement::Reform};
 
 /// Where survivors are asked for their [`GroupStatus`], and where one is told to begin.
 const STATUS: &str = "standing";
@@ -38,7 +38,7 @@ struct GroupStatus {
 
 impl Control {
     /// Fails nodes over although something may be lost: by agreement where there can be one, else by forming the group anew.
-    pub(super) async fn fail_over_at_any_price(
+    pub(crate) async fn fail_over_at_any_price(
         &self,
         fail_over: FailOver,
     ) -> Result<CommandApplied, ClusterError> {
@@ -79,7 +79,7 @@ impl Control {
     }
 
     /// Answers what survivors ask one another.
-    pub(super) fn answer_survivors(self: &Arc<Self>) {
+    pub(crate) fn answer_survivors(self: &Arc<Self>) {
         let me = Arc::downgrade(self);
         self.routes().add(STATUS, move |_| {
             let me = me.upgrade();

@@ -35,7 +35,7 @@ fn asked_of(metadata: &Metadata, me: NodeId) -> impl Iterator<Item = NodeId> {
 
 /// What another node says of the members.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Roll {
+pub(crate) struct Roll {
     cluster_uuid: String,
     /// Of the metadata that say so.
     version: u64,
@@ -48,7 +48,7 @@ pub(super) struct Roll {
 
 impl Control {
     /// The key of a node that this one does not know as a member.
-    pub(super) fn key_of_stranger(&self, uuid: &str) -> Option<String> {
+    pub(crate) fn key_of_stranger(&self, uuid: &str) -> Option<String> {
         let metadata = self.metadata.load();
         let parted = metadata.parted.iter().find(|parted| parted.uuid == uuid);
         if let Some(parted) = parted {
@@ -94,7 +94,7 @@ impl Control {
     }
 
     /// Answers others that ask who the members are.
-    pub(super) fn answer_strangers(&self) {
+    pub(crate) fn answer_strangers(&self) {
         let me = self.me.clone();
         self.routes().add(MEMBERS, move |_| {
             let me = me.upgrade();

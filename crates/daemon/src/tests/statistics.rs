@@ -12,7 +12,10 @@ use serde_json::Value;
 use stats::Zoom;
 
 use super::support;
-use crate::{DiskFreeMin, InitBucket, Node, ServeOptions, history::file, statistics::absent::ABSENT};
+use crate::{
+    DiskFreeMin, InitBucket, Node, past::history::file, setup::options::ServeOptions,
+    statistics::absent::ABSENT,
+};
 
 /// The names that Couchbase's exporter for Prometheus reads.
 const EXPORTER: &str = include_str!("../statistics/exporter.txt");

@@ -63,7 +63,7 @@ impl ConfigDocument {
 type LazyConfig = LazyLock<Arc<ConfigDocument>, Box<dyn FnOnce() -> Arc<ConfigDocument> + Send>>;
 
 /// The maps of a bucket. What clients are told of unasked may be held back for a moment while vBuckets move
-/// (`daemon::maps`); a client that asks is given the newest.
+/// (`daemon::buckets::maps`); a client that asks is given the newest.
 #[derive(Debug)]
 pub struct BucketMaps {
     told: Arc<ConfigDocument>,

@@ -1,4 +1,4 @@
-//! What a node does that is told that it belongs to the cluster no more, and what it tells others that do not: what `daemon::agreement`
+//! What a node does that is told that it belongs to the cluster no more, and what it tells others that do not: what `daemon::talk::agreement`
 //! and `daemon::control` do in a server.
 
 use std::sync::Arc;

@@ -1,0 +1,744 @@
+//! The buckets that are open on this node: makes reality follow the metadata, and publishes the result to the
+//! data plane.
+//!
+//! Order matters. A bucket is opened before it is published, and unpublished before its threads are stopped and
+//! its files removed, so that a worker never meets a bucket that cannot answer. Files are removed by nobody while the
+//! bucket may still write them, and that is until everybody has let go of it. Until then the same bucket is not opened again,
+//! as a node would that has left the cluster and joins it at once: it would find, write and lose the same files.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use base::{BucketUuid, Now, VbRole, bucket::BucketKind, limits};
+use cluster::{BucketInfo, ClusterError, Metadata};
+use dataplane::{
+    BucketMeter, Shared, Wakes,
+    shared::{BucketEntry, BucketMaps, ConfigDocument, ConfigVersion, Snapshot},
+    value,
+};
+use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
+use parking_lot::Mutex;
+use service::{Alarms, Place, Readiness};
+use storage::{KvStore, StoreError};
+use tokio::sync::Notify;
+
+use crate::{
+    buckets::{
+        asked::Compacting,
+        background::{BucketThreads, BucketWakeFlags},
+        disk_guard,
+        housekeeping::MeteredBucket,
+        maps::Cadence,
+    },
+    files::{
+        data_dir::DataDir,
+        disk::Disk,
+        shards::{GONE, ShardFolders, ShardsError},
+    },
+    setup::{
+        closing::{NotClosed, wants_space},
+        identity::ThisNode,
+    },
+    threads::{spawn::spawn, wake_flag::NodeWakeFlags},
+};
+
+/// How often it is looked whether everybody has let go of a dropped bucket.
+const LET_GO_EVERY: Duration = Duration::from_millis(20);
+/// More shards than this only cost syncs: one log keeps a disk busy.
+const SHARDS_MAX: usize = 4;
+
+/// Why a bucket could not be brought to where the metadata wants it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BucketError {
+    #[error("bucket {name} cannot be opened: {source}")]
+    Open { name: String, source: OpenError },
+    #[error("the files of bucket {name} cannot be opened: {source}")]
+    Store { name: String, source: StoreError },
+    #[error("bucket {name} is not opened: {source}")]
+    Shards { name: String, source: ShardsError },
+    #[error("bucket {name}: {source}")]
+    Io { name: String, source: io::Error },
+    #[error("bucket {name} was dropped a moment ago, and its files are still being removed")]
+    Leaving { name: String },
+}
+
+impl From<BucketError> for ClusterError {
+    fn from(error: BucketError) -> Self {
+        ClusterError::Failed(error.to_string())
+    }
+}
+
+/// Everything that belongs to one open bucket.
+struct OpenBucket {
+    uuid: BucketUuid,
+    engine: Arc<Bucket>,
+    meter: Arc<BucketMeter>,
+    threads: BucketThreads,
+    compacting: Compacting,
+}
+
+/// A dropped bucket that is published no longer and whose threads have been told to end.
+struct DroppedBucket {
+    name: String,
+    uuid: BucketUuid,
+    engine: Arc<Bucket>,
+    threads: BucketThreads,
+}
+
+/// The open buckets by name.
+pub(crate) struct OpenBuckets {
+    data_dir: Arc<DataDir>,
+    /// What the stores of all buckets lie on: each bucket has files of its own there.
+    disk: Disk,
+    shared: Arc<Shared>,
+    wakes: Wakes,
+    workers: usize,
+    this_node: Arc<ThisNode>,
+    wake_flags: NodeWakeFlags,
+    /// Where threads of services wait for feeds.
+    alarms: Arc<Alarms>,
+    /// Which copies services are not ready for.
+    readiness: Arc<Readiness>,
+    /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`.
+    changing: Mutex<()>,
+    /// Locked to look and to change what is in it, never while the disk or a bucket is asked for anything: the threads that
+    /// attend to all buckets begin here.
+    open: Mutex<HashMap<String, OpenBucket>>,
+    /// Dropped buckets that somebody may still use: the thread that waits for that removes their files. Filled with `changing` locked.
+    leaving: Arc<Mutex<BTreeSet<BucketUuid>>>,
+    /// Told when one of those is gone.
+    left: Arc<Notify>,
+    /// Those of them that nobody waits for yet, for want of a thread.
+    removal_backlog: Mutex<Vec<DroppedBucket>>,
+    /// When the maps were published that are.
+    maps: Mutex<Cadence>,
+    /// Grows whenever a bucket was opened or closed.
+    generation: AtomicU64,
+}
+
+impl OpenBuckets {
+    pub(crate) fn new(
+        (data_dir, disk): (Arc<DataDir>, Disk),
+        shared: Arc<Shared>,
+        wakes: Wakes,
+        workers: usize,
+        this_node: Arc<ThisNode>,
+    ) -> Self {
+        Self {
+            data_dir,
+            disk,
+            shared,
+            wakes,
+            workers,
+            this_node,
+            wake_flags: NodeWakeFlags::default(),
+            alarms: Arc::default(),
+            readiness: Arc::default(),
+            changing: Mutex::default(),
+            open: Mutex::default(),
+            leaving: Arc::default(),
+            left: Arc::default(),
+            removal_backlog: Mutex::default(),
+            maps: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
+    /// reported; everything else is carried out and published all the same.
+    pub(crate) fn reconcile(&self, metadata: &Arc<Metadata>) -> Result<(), BucketError> {
+        let changing = self.changing.lock();
+        let mut outcome = Ok(());
+        let gone = take_gone(&mut self.open.lock(), metadata);
+        self.leaving.lock().extend(gone.iter().map(|(_, bucket)| bucket.uuid.clone()));
+        for (name, info) in &metadata.buckets {
+            let carried_out = match self.engine(name) {
+                Some(engine) => {
+                    change(&engine, info, self.shared.now());
+                    Ok(())
+                }
+                None if self.leaving.lock().contains(&info.uuid) => {
+                    Err(BucketError::Leaving { name: name.clone() })
+                }
+                None => self.open_bucket(name, info, node::first_role(metadata, info)).map(|bucket| {
+                    self.open.lock().insert(name.clone(), bucket);
+                    self.generation.fetch_add(1, Ordering::Release);
+                }),
+            };
+            outcome = outcome.and(carried_out);
+        }
+        // Before anybody can learn that they are gone: a request that still finds an old bucket is told nothing that a new one of
+        // that name would not keep.
+        gone.iter().for_each(|(_, bucket)| bucket.threads.end());
+        self.publish(&self.open.lock(), metadata);
+        drop(changing);
+        if !gone.is_empty() {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        let backlog = std::mem::take(&mut *self.removal_backlog.lock());
+        let dropped = gone.into_iter().map(|(name, bucket)| {
+            let OpenBucket { uuid, engine, threads, .. } = bucket;
+            DroppedBucket { name, uuid, engine, threads }
+        });
+        for bucket in backlog.into_iter().chain(dropped) {
+            outcome = outcome.and(self.remove(bucket));
+        }
+        outcome
+    }
+
+    /// Publishes again, with the maps that were held back.
+    pub(crate) fn tell_maps(&self, metadata: &Arc<Metadata>) {
+        let _changing = self.changing.lock();
+        self.publish(&self.open.lock(), metadata);
+    }
+
+    /// When maps are to be told that are held back; none if clients are told of the newest.
+    pub(crate) fn maps_due(&self) -> Option<Instant> {
+        self.maps.lock().due()
+    }
+
+    /// The wake flags that every bucket sets.
+    pub(crate) fn wake_flags(&self) -> &NodeWakeFlags {
+        &self.wake_flags
+    }
+
+    /// Where threads of services wait for feeds of these buckets.
+    pub(crate) fn alarms(&self) -> &Arc<Alarms> {
+        &self.alarms
+    }
+
+    /// Which copies services are not ready for.
+    pub(crate) fn readiness(&self) -> &Arc<Readiness> {
+        &self.readiness
+    }
+
+    /// Where a service keeps its files.
+    pub(crate) fn place_of(&self, service: &str) -> Place {
+        let shared = Arc::clone(&self.shared);
+        Place {
+            fs: self.disk.files(),
+            dir: self.data_dir.service(service),
+            room_min: Arc::new(move || disk_guard::left_by_services(*shared.disk.lock())),
+        }
+    }
+
+    /// Whether a bucket of `metadata` could not be opened, or another one not be removed.
+    pub(crate) fn misses(&self, metadata: &Metadata) -> bool {
+        let has_backlog = !self.removal_backlog.lock().is_empty();
+        let open = self.open.lock();
+        has_backlog || metadata.buckets.keys().any(|name| !open.contains_key(name))
+    }
+
+    /// Waits until a dropped bucket is gone that may have been in the way of a new one.
+    pub(crate) async fn one_has_left(&self) {
+        self.left.notified().await;
+    }
+
+    /// All open buckets with their meters, for the threads that look after all of them.
+    pub(crate) fn metered_buckets(&self) -> Vec<MeteredBucket> {
+        let open = self.open.lock();
+        open.values().map(|bucket| (Arc::clone(&bucket.engine), Arc::clone(&bucket.meter))).collect()
+    }
+
+    /// Grows whenever a bucket was opened or closed.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The engines of all open buckets.
+    pub(crate) fn list(&self) -> Vec<(BucketUuid, Arc<Bucket>)> {
+        let open = self.open.lock();
+        open.values().map(|bucket| (bucket.uuid.clone(), Arc::clone(&bucket.engine))).collect()
+    }
+
+    /// The engine of the open bucket with that uuid.
+    pub(crate) fn engine_of(&self, uuid: &BucketUuid) -> Option<Arc<Bucket>> {
+        self.to_compact(uuid).map(|(engine, _)| engine)
+    }
+
+    /// The same, and whether it is being compacted as a whole.
+    pub(crate) fn to_compact(&self, uuid: &BucketUuid) -> Option<(Arc<Bucket>, Compacting)> {
+        let open = self.open.lock();
+        let bucket = open.values().find(|bucket| bucket.uuid == *uuid)?;
+        Some((Arc::clone(&bucket.engine), bucket.compacting.clone()))
+    }
+
+    /// The engine of an open bucket.
+    pub(crate) fn engine(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.open.lock().get(name).map(|bucket| Arc::clone(&bucket.engine))
+    }
+
+    /// The operation meter of an open bucket.
+    pub(crate) fn meter(&self, name: &str) -> Option<Arc<BucketMeter>> {
+        self.open.lock().get(name).map(|bucket| Arc::clone(&bucket.meter))
+    }
+
+    /// Stops every bucket after writing and syncing what is dirty. The data plane must be stopped by now.
+    ///
+    /// # Errors
+    /// The buckets that could not be brought to a clean end. All others are.
+    pub(crate) fn close(&self) -> Result<(), NotClosed> {
+        let _changing = self.changing.lock();
+        let open: Vec<_> = self.open.lock().drain().collect();
+        let stopped: Vec<_> = open
+            .into_iter()
+            .map(|(name, bucket)| {
+                bucket.threads.stop();
+                (name, bucket.engine)
+            })
+            .collect();
+        let close = |(name, engine): (String, Arc<Bucket>)| {
+            engine.close(self.shared.now()).err().map(|shards| (name, engine, shards))
+        };
+        let failed: Vec<_> = stopped.into_iter().filter_map(close).collect();
+        let mut left = NotClosed::default();
+        for (name, engine, shards) in failed {
+            // The buckets after this one have given space back when they were closed.
+            let closed = if wants_space(&shards) { engine.close(self.shared.now()) } else { Err(shards) };
+            if let Err(shards) = closed {
+                left.add(name, shards);
+            }
+        }
+        left.into_result()
+    }
+
+    /// Removes the files of buckets that `metadata` does not know: what a crash left behind, not what was dropped just now
+    /// and is still written to. Only where it is known to be no older than this node's start; a bucket might be too new for
+    /// it otherwise.
+    pub(crate) fn remove_unknown(&self, metadata: &Metadata) -> io::Result<()> {
+        // Nothing is opened or dropped meanwhile.
+        let _changing = self.changing.lock();
+        let leaving = self.leaving.lock().clone();
+        let is_leaving = |folder: &str| leaving.iter().any(|uuid| uuid.0 == folder.trim_end_matches(GONE));
+        let is_known = |folder: &str| metadata.buckets.values().any(|info| info.uuid.0 == folder);
+        self.data_dir.remove_unknown_buckets(|folder| is_known(folder) || is_leaving(folder))
+    }
+
+    fn open_bucket(&self, name: &str, info: &BucketInfo, role: VbRole) -> Result<OpenBucket, BucketError> {
+        let persistent = info.kind == BucketKind::Couchbase;
+        let stores = if persistent { self.open_stores(name, info)? } else { Vec::new() };
+        let shards = if persistent { stores.len() } else { self.shards_of_new(info) };
+        if quota_bytes(info) > shards as u64 * SHARD_QUOTA_MAX {
+            tracing::warn!(
+                bucket = name,
+                shards,
+                "not all of the quota can be used: the bucket has too few shards for it"
+            );
+        }
+        let meter = Arc::new(BucketMeter::new(self.workers));
+        let (wake_flags, counted) = (self.wake_flags.clone(), Arc::clone(&meter));
+        let wake_flags = Arc::new(BucketWakeFlags::new(
+            shards,
+            wake_flags,
+            (self.wakes.clone(), Arc::clone(&self.alarms)),
+            counted,
+        ));
+        let notifier = Arc::clone(&wake_flags) as Arc<dyn Notifier>;
+        let manifest = Arc::new(info.manifest.clone());
+        let seed = random_seed().map_err(|source| BucketError::Io { name: name.into(), source })?;
+        let options = BucketOptions { role, seed, ..options(name, info, shards) };
+        let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
+            .map_err(|source| BucketError::Open { name: name.into(), source })?;
+        let (shared, counted) = (Arc::clone(&self.shared), Arc::clone(&meter));
+        let started = BucketThreads::start(&engine, wake_flags, persistent, counted, shared);
+        let threads = started.map_err(|source| {
+            // Nobody was served: no new branch of history is needed at the next attempt. Without the mark of a clean end there is one.
+            let _ = engine.close(self.shared.now());
+            BucketError::Io { name: name.into(), source }
+        })?;
+        let uuid = info.uuid.clone();
+        Ok(OpenBucket { uuid, engine, meter, threads, compacting: Compacting::default() })
+    }
+
+    /// Opens one store per shard. How many there are is decided when the bucket is new and kept for its life.
+    fn open_stores(&self, name: &str, info: &BucketInfo) -> Result<Vec<Arc<dyn KvStore>>, BucketError> {
+        let failed = |source| BucketError::Shards { name: name.into(), source };
+        let (folder, record) = (self.data_dir.bucket(&info.uuid), self.data_dir.shards_record(&info.uuid));
+        let folders = ShardFolders { folder: &folder, record: &record };
+        let files = self.disk.files();
+        let shards = folders.settle(&*files, self.shards_of_new(info)).map_err(failed)?;
+        let stores: Result<Vec<_>, _> = (0..shards)
+            .map(|shard| {
+                let options = storage::Options { shard: shard as u32, ..storage::Options::default() };
+                let store = storage::open(&folders.of(shard), Arc::clone(&files), options)
+                    .map_err(|source| BucketError::Store { name: name.into(), source })?;
+                Ok(Arc::new(store) as Arc<dyn KvStore>)
+            })
+            .collect();
+        let stores = stores?;
+        folders.record(shards).map_err(failed)?;
+        Ok(stores)
+    }
+
+    /// How many shards a new bucket gets: few, but so many that its quota could be doubled.
+    fn shards_of_new(&self, info: &BucketInfo) -> usize {
+        let for_memory = quota_bytes(info).saturating_mul(2).div_ceil(SHARD_QUOTA_MAX) as usize;
+        self.workers.clamp(1, SHARDS_MAX).max(for_memory).min(usize::from(info.vbuckets))
+    }
+
+    fn publish(&self, open: &HashMap<String, OpenBucket>, metadata: &Arc<Metadata>) {
+        let this_node = self.this_node.uuid();
+        let version = ConfigVersion { epoch: metadata.rev_epoch, rev: metadata.rev };
+        let is_told = self.maps.lock().admits(metadata, Instant::now());
+        let former = (!is_told).then(|| self.shared.snapshot());
+        let former_of = |name: &str, uuid: &BucketUuid| {
+            former.as_ref()?.buckets.get(name).filter(|entry| entry.uuid == *uuid)
+        };
+        let entries = open.iter().filter_map(|(name, bucket)| {
+            let info = metadata.buckets.get(name)?;
+            let make = {
+                let (metadata, name, this_node) = (Arc::clone(metadata), name.clone(), this_node.clone());
+                move || {
+                    let json = cluster::config::bucket_config(&metadata, &name, &this_node)?;
+                    Some(Arc::new(ConfigDocument::new(version, json)))
+                }
+            };
+            let maps = match former_of(name, &bucket.uuid) {
+                Some(entry) => BucketMaps::holding_back(&entry.maps, make),
+                None => BucketMaps::new(make()?, Arc::clone(&info.vbs)),
+            };
+            let entry = BucketEntry {
+                name: name.as_str().into(),
+                uuid: bucket.uuid.clone(),
+                engine: Arc::clone(&bucket.engine),
+                maps,
+                legacy: info.legacy.clone(),
+                flush_enabled: info.flush_enabled,
+                meter: Arc::clone(&bucket.meter),
+            };
+            Some((name.clone(), Arc::new(entry)))
+        });
+        let made = || {
+            let json = cluster::config::cluster_config(metadata, &this_node);
+            metadata.initialized.then(|| Arc::new(ConfigDocument::new(version, json)))
+        };
+        let cluster_config = former.as_ref().and_then(|former| former.cluster_config.clone()).or_else(made);
+        self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
+        self.wake_flags.reconciler.wake();
+    }
+
+    /// Ends a bucket. Its own threads may be at the disk, which may take any time; connections and housekeeping let go of it one
+    /// by one; the last holder frees every document and closes the files. None of that must happen to a data-plane loop, or to
+    /// the thread that carries out metadata: a thread that may block waits to be the last. Should the process end before, the
+    /// next start removes the files. Without such a thread the bucket waits in the backlog until the next try.
+    fn remove(&self, bucket: DroppedBucket) -> Result<(), BucketError> {
+        let name = bucket.name.clone();
+        let folder = self.data_dir.bucket(&bucket.uuid);
+        let record = self.data_dir.shards_record(&bucket.uuid);
+        let (leaving, left) = (Arc::clone(&self.leaving), Arc::clone(&self.left));
+        // Services hold it until they hear that it is closed. A node that is added again at once has to wait for that.
+        self.wake_flags.services.wake();
+        // Shared, so that it is still there if no thread is.
+        let bucket = Arc::new(Mutex::new(Some(bucket)));
+        let taken = Arc::clone(&bucket);
+        let waiter = spawn("drop-bucket", move || {
+            let Some(DroppedBucket { name: bucket, uuid, engine, threads }) = taken.lock().take() else {
+                return;
+            };
+            threads.stop();
+            while Arc::strong_count(&engine) > 1 {
+                std::thread::sleep(LET_GO_EVERY);
+            }
+            drop(engine);
+            match (ShardFolders { folder: &folder, record: &record }).remove() {
+                Err(error) => {
+                    tracing::error!(bucket, %error, "the files of a dropped bucket stay until the next start");
+                }
+                Ok(()) => tracing::info!(bucket, "a dropped bucket is gone from memory and disk"),
+            }
+            leaving.lock().remove(&uuid);
+            left.notify_one();
+        });
+        waiter.map(drop).map_err(|source| {
+            self.removal_backlog.lock().extend(bucket.lock().take());
+            BucketError::Io { name, source }
+        })
+    }
+}
+
+/// Takes out buckets that the metadata has no longer, or has under another uuid.
+fn take_gone(open: &mut HashMap<String, OpenBucket>, metadata: &Metadata) -> Vec<(String, OpenBucket)> {
+    let is_gone = |name: &String, bucket: &mut OpenBucket| {
+        metadata.buckets.get(name).is_none_or(|info| info.uuid != bucket.uuid)
+    };
+    open.extract_if(is_gone).collect()
+}
+
+fn quota_bytes(info: &BucketInfo) -> u64 {
+    info.ram_quota_mb.saturating_mul(1024 * 1024)
+}
+
+fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
+    BucketOptions {
+        kind: info.kind,
+        vbuckets: info.vbuckets,
+        eviction: info.eviction,
+        compression: info.compression,
+        conflict: info.conflict,
+        max_ttl_secs: info.max_ttl_secs,
+        shards,
+        replicas: info.replicas,
+        durability_min: info.durability_min,
+        value_bytes_max: limits::VALUE_BYTES_MAX,
+        purge_interval_secs: info.purge_interval_secs(),
+        hot_keys: info.warmup_hot_keys(),
+        codec: value::codec(),
+        ..BucketOptions::new(name, quota_bytes(info))
+    }
+}
+
+/// Carries changed settings and the collections manifest over to a running bucket.
+fn change(engine: &Bucket, info: &BucketInfo, now: Now) {
+    engine.reconfigure(BucketChange {
+        quota_bytes: Some(quota_bytes(info)),
+        eviction: Some(info.eviction),
+        compression: Some(info.compression),
+        max_ttl_secs: Some(info.max_ttl_secs),
+        replicas: Some(info.replicas),
+        durability_min: Some(info.durability_min),
+        purge_interval_secs: Some(info.purge_interval_secs()),
+        hot_keys: Some(info.warmup_hot_keys()),
+        ..BucketChange::default()
+    });
+    if engine.manifest().uid != info.manifest.uid {
+        engine.set_manifest(Arc::new(info.manifest.clone()), now);
+    }
+}
+
+/// vBucket uuids must differ from those of every earlier start, so the seed comes from the operating system. Without it the
+/// bucket is not opened: two branches of history under one uuid would pass for one.
+fn random_seed() -> io::Result<u64> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
+    Ok(u64::from_le_bytes(seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use cluster::{
+        Admin, BucketParams, Command, Initialize, NodeInfo, Ports, QuotaChange, auth::Credentials,
+    };
+
+    use super::*;
+
+    const NODE: &str = "00000000000000000000000000000001";
+
+    fn after(metadata: &Metadata, command: &Command) -> Arc<Metadata> {
+        Arc::new(metadata.apply(command).unwrap().0)
+    }
+
+    /// Of a node with one small bucket, `b`.
+    fn metadata_with_bucket(uuid: &BucketUuid) -> Arc<Metadata> {
+        metadata_with_bucket_of(BucketKind::Couchbase, uuid)
+    }
+
+    fn metadata_with_bucket_of(kind: BucketKind, uuid: &BucketUuid) -> Arc<Metadata> {
+        let admin =
+            Admin { name: "Administrator".into(), credentials: Credentials::new("password", [0; 32]) };
+        let init = Initialize { admin, cluster_name: None, quotas: QuotaChange::default() };
+        let node = NodeInfo::first(NODE.into(), "127.0.0.1".into(), Ports::default());
+        let params = BucketParams {
+            kind: Some(kind),
+            ram_quota_mb: Some(100),
+            replicas: Some(0),
+            vbuckets: Some(16),
+            ..BucketParams::default()
+        };
+        let create = Command::CreateBucket { name: "b".into(), uuid: uuid.clone(), params };
+        let mut metadata = Arc::new(Metadata::new("0123456789abcdef0123456789abcdef".into(), 4096));
+        for command in [Command::Initialize(init), Command::SetNode(node), create] {
+            metadata = after(&metadata, &command);
+        }
+        metadata
+    }
+
+    /// With the buckets of `metadata` open.
+    fn open_buckets(dir: &Path, metadata: &Arc<Metadata>) -> OpenBuckets {
+        let buckets = unopened_buckets(dir, metadata);
+        buckets.reconcile(metadata).unwrap();
+        buckets
+    }
+
+    fn unopened_buckets(dir: &Path, metadata: &Arc<Metadata>) -> OpenBuckets {
+        let unpublished = Snapshot::new(Arc::clone(metadata), HashMap::new(), None);
+        OpenBuckets::new(
+            (Arc::new(DataDir::open(dir).unwrap()), Disk::new(storage::DiskLimits::default())),
+            Shared::new(unpublished, |_| {}).unwrap(),
+            Wakes::default(),
+            1,
+            Arc::new(ThisNode::new(NODE.into(), base::NodeId(0))),
+        )
+    }
+
+    #[test]
+    fn whoever_attends_to_open_buckets_does_not_wait_for_one_that_is_being_opened_or_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let buckets = open_buckets(dir.path(), &metadata_with_bucket(&BucketUuid("open".into())));
+        let changing = buckets.changing.lock();
+        assert_eq!((buckets.metered_buckets().len(), buckets.list().len()), (1, 1));
+        drop(changing);
+        buckets.close().unwrap();
+    }
+
+    #[test]
+    fn a_bucket_whose_files_are_gone_is_not_opened_as_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("lost".into());
+        let metadata = metadata_with_bucket(&uuid);
+        open_buckets(dir.path(), &metadata).close().unwrap();
+        let (folder, away) = (dir.path().join("buckets/lost/0"), dir.path().join("away"));
+        fs::rename(&folder, &away).unwrap();
+        let buckets = unopened_buckets(dir.path(), &metadata);
+        assert!(buckets.reconcile(&metadata).is_err());
+        assert!(buckets.misses(&metadata), "it is tried again");
+        fs::rename(&away, &folder).unwrap();
+        buckets.reconcile(&metadata).unwrap();
+        assert!(!buckets.misses(&metadata));
+        buckets.close().unwrap();
+    }
+
+    /// Somebody else may still have it, and its name may be another bucket's by now. Many times, for it is a matter of
+    /// microseconds.
+    #[test]
+    fn a_bucket_that_is_published_no_longer_takes_no_mutation() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = metadata_with_bucket_of(BucketKind::Ephemeral, &BucketUuid("0".into()));
+        let buckets = open_buckets(dir.path(), &first);
+        for round in 1..2000 {
+            let old = buckets.shared.snapshot().buckets["b"].clone();
+            let flush = Command::FlushBucket { name: "b".into(), uuid: BucketUuid(round.to_string()) };
+            let flushed = after(&first, &flush);
+            let (shared, open) = (Arc::clone(&buckets.shared), &buckets);
+            let accepted = std::thread::scope(|scope| {
+                let writer = scope.spawn(move || {
+                    while shared.snapshot().buckets.get("b").is_none_or(|new| new.uuid == old.uuid) {
+                        std::hint::spin_loop();
+                    }
+                    let key = base::HashedKey::new(base::DocKey::trusted(b"\0key"));
+                    old.engine.store(base::VbId(0), key, &engine::Store::set(b"v"), shared.now()).is_ok()
+                });
+                open.reconcile(&flushed).unwrap();
+                writer.join().unwrap()
+            });
+            assert!(!accepted, "round {round}: an old bucket has accepted what nobody will find");
+        }
+        buckets.close().unwrap();
+    }
+
+    /// A thread of the bucket is at a disk that hangs.
+    #[test]
+    fn who_carries_out_metadata_does_not_wait_for_the_disk_of_a_dropped_bucket() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("hanging".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let (let_go, waits) = std::sync::mpsc::channel::<()>();
+        let hanging = std::thread::spawn(move || {
+            // Not for ever, so that a failure is one.
+            let _ = waits.recv_timeout(Duration::from_secs(20));
+        });
+        buckets.open.lock().get_mut("b").unwrap().threads.add(hanging);
+        buckets.reconcile(&after(&metadata, &Command::DeleteBucket { name: "b".into() })).unwrap();
+        assert!(let_go.send(()).is_ok(), "it has not waited until that thread gave up");
+        while !buckets.leaving.lock().is_empty() {
+            std::thread::sleep(LET_GO_EVERY);
+        }
+        assert!(!buckets.data_dir.bucket(&uuid).exists());
+    }
+
+    #[test]
+    fn files_of_a_dropped_bucket_stay_until_nobody_can_write_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("d0".repeat(16));
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let used = buckets.engine("b").unwrap();
+        let folder = buckets.data_dir.bucket(&uuid);
+        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
+        buckets.reconcile(&without).unwrap();
+        buckets.remove_unknown(&without).unwrap();
+        assert!(folder.join("0").exists(), "its holder may still write there");
+        drop(used);
+        while !buckets.leaving.lock().is_empty() {
+            std::thread::sleep(LET_GO_EVERY);
+        }
+        assert!(!folder.exists());
+        // What nobody has is what a crash has left.
+        fs::create_dir_all(&folder).unwrap();
+        buckets.remove_unknown(&without).unwrap();
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_dropped_bucket_that_no_thread_could_be_had_for_is_removed_at_the_next_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("5d".repeat(16));
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
+        let OpenBucket { engine, threads, .. } = buckets.open.lock().remove("b").unwrap();
+        buckets.leaving.lock().insert(uuid.clone());
+        buckets.removal_backlog.lock().push(DroppedBucket {
+            name: "b".into(),
+            uuid: uuid.clone(),
+            engine,
+            threads,
+        });
+        assert!(buckets.misses(&without), "it is tried again, whatever changes");
+        assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
+        assert!(!buckets.misses(&without) && !buckets.data_dir.bucket(&uuid).exists());
+    }
+
+    #[test]
+    fn a_bucket_that_comes_back_waits_until_its_old_files_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("returning".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let used = buckets.engine("b").unwrap();
+        let old = buckets.data_dir.bucket(&uuid).join("old");
+        fs::write(&old, b"").unwrap();
+        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
+        buckets.reconcile(&without).unwrap();
+        assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
+        assert!(buckets.misses(&metadata) && old.exists(), "its holder may still write there");
+        drop(used);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
+        buckets.reconcile(&metadata).unwrap();
+        assert!(!buckets.misses(&metadata) && !old.exists());
+        buckets.close().unwrap();
+    }
+
+    /// A node leaves its cluster and joins it again, and the files of the bucket could not be removed in between.
+    #[test]
+    fn files_that_could_not_be_removed_are_not_the_bucket_that_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("returning".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let folder = buckets.data_dir.bucket(&uuid);
+        let (old, in_the_way) = (folder.join("0/old"), dir.path().join("buckets/returning.gone"));
+        fs::write(&old, b"").unwrap();
+        fs::write(&in_the_way, b"").unwrap();
+        buckets.reconcile(&after(&metadata, &Command::DeleteBucket { name: "b".into() })).unwrap();
+        while !buckets.leaving.lock().is_empty() {
+            std::thread::sleep(LET_GO_EVERY);
+        }
+        assert!(old.exists(), "the removal has failed");
+        assert!(buckets.reconcile(&metadata).is_err(), "it still does");
+        fs::remove_file(&in_the_way).unwrap();
+        buckets.reconcile(&metadata).unwrap();
+        assert!(!old.exists(), "the bucket begins anew");
+        buckets.close().unwrap();
+    }
+}

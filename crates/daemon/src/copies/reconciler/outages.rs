@@ -1,0 +1,77 @@
+//! Which replicas have not been fed for long.
+//!
+//! Links come and go, and every change of a map has streams closed and opened again: what lasts is what matters. It is
+//! looked for now and then, told to the leader with the reports, and said in the log when it begins and when it is over.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use base::{BucketUuid, NodeId};
+
+/// What has lasted so long is told.
+const LASTING: Duration = Duration::from_secs(10);
+
+/// See the module. By bucket and the node that is followed.
+#[derive(Debug, Default)]
+pub(crate) struct Outages(HashMap<(BucketUuid, NodeId), Outage>);
+
+#[derive(Debug)]
+struct Outage {
+    since: Instant,
+    /// How many replicas at the last look.
+    copies: u32,
+    lasts: bool,
+}
+
+impl Outages {
+    /// Takes note of how it is: the replicas that are not fed now.
+    pub(crate) fn look(&mut self, now: Instant, cut_off: HashMap<(BucketUuid, NodeId), u32>) {
+        self.0.retain(|key, outage| {
+            let stays = cut_off.contains_key(key);
+            if !stays && outage.lasts {
+                tracing::info!(bucket = %key.0.0, node = key.1.get(), "replicas follow a node again");
+            }
+            stays
+        });
+        for (key, copies) in cut_off {
+            let begun = Outage { since: now, copies, lasts: false };
+            let (bucket, node) = (key.0.0.clone(), key.1.get());
+            let outage = self.0.entry(key).or_insert(begun);
+            outage.copies = copies;
+            if !outage.lasts && now.duration_since(outage.since) >= LASTING {
+                outage.lasts = true;
+                tracing::warn!(bucket, node, copies, "replicas have not been able to follow a node for long");
+            }
+        }
+    }
+
+    /// By the node that a bucket follows: replicas that have not been fed for long.
+    pub(crate) fn of(&self, bucket: &BucketUuid) -> BTreeMap<NodeId, u32> {
+        let lasting = self.0.iter().filter(|((uuid, _), outage)| uuid == bucket && outage.lasts);
+        lasting.map(|((_, node), outage)| (*node, outage.copies)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_is_told_until_it_is_over() {
+        let (bucket, node) = (BucketUuid("b".into()), NodeId(3));
+        let now = |copies: u32| HashMap::from([((bucket.clone(), node), copies)]);
+        let (mut outages, start) = (Outages::default(), Instant::now());
+        outages.look(start, now(7));
+        assert!(outages.of(&bucket).is_empty(), "it may be over in a moment");
+        outages.look(start + LASTING, now(5));
+        assert_eq!(outages.of(&bucket), BTreeMap::from([(node, 5)]));
+        assert!(outages.of(&BucketUuid("other".into())).is_empty());
+        outages.look(start + 2 * LASTING, HashMap::new());
+        assert!(outages.of(&bucket).is_empty());
+        // It counts anew from here.
+        outages.look(start + 3 * LASTING, now(1));
+        assert!(outages.of(&bucket).is_empty());
+    }
+}

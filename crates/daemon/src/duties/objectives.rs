@@ -1,0 +1,42 @@
+//! Looks at the histograms for objectives, and writes their past.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch as flags;
+
+use crate::control::Control;
+
+/// Between two looks at the histograms.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Looks between two writes of the file.
+const LOOKS_PER_WRITE: u32 = 60;
+
+/// Looks and writes until `ended`.
+pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut looks = 0_u32;
+    loop {
+        let is_over = tokio::select! {
+            // An error means that the sender is gone: the node stops as well.
+            _ = ended.wait_for(|stop| *stop) => true,
+            _ = ticks.tick() => false,
+        };
+        if control.caught_up() {
+            control.look_at_objectives();
+        }
+        looks += 1;
+        let objectives = control.objectives_here();
+        let is_due = is_over || looks.is_multiple_of(LOOKS_PER_WRITE);
+        // Without objectives an old file is emptied, and none is made.
+        let has_something = !objectives.is_idle() || objectives.file.exists();
+        if is_due && has_something && control.caught_up() {
+            // The disk may take its time; a stop waits for it, within its grace.
+            let writer = Arc::clone(objectives);
+            let _ = tokio::task::spawn_blocking(move || writer.write_or_say()).await;
+        }
+        if is_over {
+            return;
+        }
+    }
+}

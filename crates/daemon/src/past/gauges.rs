@@ -1,0 +1,200 @@
+//! Figures that are rates or belong to the machine, and the past of all statistics: sampled once a second on the control plane,
+//! read by REST.
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use admin::latency::LatencyZoom;
+use dataplane::{
+    Shared, machine,
+    shared::BucketEntry,
+    statistics::node_memory::node_memory,
+    statistics::{BucketFacts, DcpFacts, NodeFacts, of_bucket},
+};
+use parking_lot::Mutex;
+use stats::{Samples, SystemStats, Zoom};
+use tokio::sync::watch;
+
+use crate::{
+    files::data_dir,
+    past::{
+        history::{self, History, Moment, Said},
+        latency_past::LatencyPast,
+    },
+    statistics,
+};
+
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// What a bucket did in the last second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    pub(crate) ops_per_sec: f64,
+    pub(crate) fetches_per_sec: f64,
+}
+
+/// Totals at the last sample, and the rates it gave.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sampled {
+    ops: u64,
+    fetches: u64,
+    rates: Rates,
+}
+
+#[derive(Default)]
+struct LastSecond {
+    buckets: HashMap<String, Sampled>,
+    cpu: machine::CpuTime,
+    cpu_percent: f64,
+}
+
+pub(crate) struct Gauges {
+    data_dir: CString,
+    history_folder: PathBuf,
+    seconds: Mutex<LastSecond>,
+    history: History,
+    latencies: LatencyPast,
+    started: Instant,
+}
+
+impl Gauges {
+    pub(crate) fn new(data_dir: &Path) -> Self {
+        // A path that holds a zero byte could not have been opened; an empty one reads as "no figures".
+        let history_folder = data_dir.join(data_dir::HISTORY);
+        let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
+        let (seconds, history, latencies) = Default::default();
+        Self { data_dir, history_folder, seconds, history, latencies, started: Instant::now() }
+    }
+
+    /// Where the data lies.
+    pub(crate) fn data_dir(&self) -> std::borrow::Cow<'_, str> {
+        self.data_dir.to_string_lossy()
+    }
+
+    /// The past of statistics, and the folder of its files.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// See [`Self::history`].
+    pub(crate) fn history_folder(&self) -> PathBuf {
+        self.history_folder.clone()
+    }
+
+    pub(crate) fn bucket(&self, name: &str) -> Rates {
+        self.seconds.lock().buckets.get(name).map(|sampled| sampled.rates).unwrap_or_default()
+    }
+
+    pub(crate) fn system(&self, shared: &Shared) -> SystemStats {
+        let memory = machine::Memory::read();
+        let disk = machine::Disk::read(&self.data_dir);
+        SystemStats {
+            uptime_secs: shared.uptime_secs(),
+            memory_total: machine::memory_bytes(),
+            memory_free: memory.available,
+            swap_total: memory.swap_total,
+            swap_used: memory.swap_total.saturating_sub(memory.swap_free),
+            cpu_cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+            cpu_utilization_percent: self.seconds.lock().cpu_percent,
+            disk_total: disk.total,
+            disk_used: disk.used,
+            process_resident: machine::Resident::read().all,
+            connections: shared.totals.connections.load(std::sync::atomic::Ordering::Relaxed),
+            memory: node_memory(shared),
+        }
+    }
+
+    /// Samples until `ended`.
+    pub(crate) async fn sample(self: Arc<Self>, shared: Arc<Shared>, mut ended: watch::Receiver<bool>) {
+        let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                // An error means that the sender is gone: the node stops as well.
+                _ = ended.wait_for(|stop| *stop) => return,
+                _ = ticks.tick() => {
+                    self.sample_once(&shared);
+                    shared.account.look_at_process();
+                }
+            }
+        }
+    }
+
+    /// What this node has sampled of a bucket; of a bucket that was just opened, what it says now.
+    pub(crate) fn samples(&self, shared: &Shared, bucket: &str, zoom: Zoom) -> Option<Samples> {
+        let snapshot = shared.snapshot();
+        let entry = snapshot.buckets.get(bucket)?;
+        self.history.samples(bucket, zoom).or_else(|| {
+            let (node, system) = (NodeFacts::gather(shared), self.system(shared));
+            let dcp = DcpFacts::gather(shared, entry, self.bucket(bucket).ops_per_sec);
+            let mut readings = statistics::of_node(&node, &system);
+            readings.extend(of_bucket(&BucketFacts::gather(shared, entry), &dcp));
+            Some(history::only(self.moment(shared), &readings))
+        })
+    }
+
+    /// What a bucket said of one statistic each second of the last minute.
+    pub(crate) fn last_minute(&self, bucket: &str, stat: &str) -> Vec<f64> {
+        self.history.last_minute(bucket, stat)
+    }
+
+    /// How long operations of a bucket took.
+    pub(crate) fn latency_past(
+        &self,
+        bucket: &str,
+        zoom: LatencyZoom,
+    ) -> Option<admin::latency::LatencyPast> {
+        self.latencies.told(bucket, zoom)
+    }
+
+    fn moment(&self, shared: &Shared) -> Moment {
+        let steady_secs = self.started.elapsed().as_secs_f64();
+        Moment { unix_secs: u64::from(shared.now().unix_secs()), steady_secs }
+    }
+
+    fn sample_once(&self, shared: &Shared) {
+        let snapshot = shared.snapshot();
+        let facts: Vec<(&str, &BucketEntry, BucketFacts)> = snapshot
+            .buckets
+            .iter()
+            .map(|(name, entry)| (name.as_str(), &**entry, BucketFacts::gather(shared, entry)))
+            .collect();
+        self.measure_rates(&facts);
+        let (node, system) = (NodeFacts::gather(shared), self.system(shared));
+        let said = facts.into_iter().map(|(name, entry, facts)| {
+            let dcp = DcpFacts::gather(shared, entry, self.bucket(name).ops_per_sec);
+            let mut readings = statistics::of_node(&node, &system);
+            readings.extend(of_bucket(&facts, &dcp));
+            Said { bucket: name.to_owned(), uuid: entry.uuid.0.clone(), readings }
+        });
+        let moment = self.moment(shared);
+        self.history.add(moment, said.collect());
+        let meters = snapshot.buckets.iter().map(|(name, entry)| (name.as_str(), &entry.meter));
+        self.latencies.look(moment.unix_secs, meters);
+    }
+
+    fn measure_rates(&self, facts: &[(&str, &BucketEntry, BucketFacts)]) {
+        let mut seconds = self.seconds.lock();
+        let old = std::mem::take(&mut seconds.buckets);
+        for (name, _, facts) in facts {
+            let (ops, fetches) = (facts.all_operations(), facts.stats.ops.bg_fetched);
+            // A bucket seen for the first time has no rate yet.
+            let last = old.get(*name).copied().unwrap_or(Sampled { ops, fetches, rates: Rates::default() });
+            let per_sec = |now: u64, then: u64| now.saturating_sub(then) as f64 / SAMPLE_EVERY.as_secs_f64();
+            let rates = Rates {
+                ops_per_sec: per_sec(ops, last.ops),
+                fetches_per_sec: per_sec(fetches, last.fetches),
+            };
+            seconds.buckets.insert((*name).to_owned(), Sampled { ops, fetches, rates });
+        }
+        let cpu = machine::CpuTime::read();
+        seconds.cpu_percent = cpu.busy_percent_since(seconds.cpu);
+        seconds.cpu = cpu;
+    }
+}

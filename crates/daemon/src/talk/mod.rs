@@ -1,0 +1,8 @@
+//! Talk with other nodes.
+
+pub(crate) mod agreement;
+pub(crate) mod http;
+pub(crate) mod internal;
+pub(crate) mod peers;
+pub(crate) mod proposals;
+pub(crate) mod questions;

@@ -1,0 +1,27 @@
+//! Which alerts fire on this node.
+
+use parking_lot::Mutex;
+use watch::alerts::{Board, Firing, Holds};
+
+use crate::statistics::{FiringFacts, of_alert};
+
+/// The alerts of this node.
+#[derive(Default)]
+pub(crate) struct Alerting {
+    pub(crate) board: Mutex<Board>,
+    /// When the disk was looked ahead for last, and what holds since.
+    pub(crate) ahead: Mutex<(u64, Option<Holds>)>,
+}
+
+impl Alerting {
+    /// What fires now, the gravest first.
+    pub(crate) fn firing(&self) -> Vec<Firing> {
+        self.board.lock().firing().into_iter().cloned().collect()
+    }
+
+    /// The same as statistics.
+    pub(crate) fn readings(&self) -> Vec<stats::Reading> {
+        let firing = self.firing();
+        firing.iter().flat_map(|one| of_alert(&FiringFacts { level: one.about.level }, one)).collect()
+    }
+}

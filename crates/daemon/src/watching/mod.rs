@@ -1,0 +1,7 @@
+//! What a node has found out about itself and others by looking again and again. The duties look; REST, statistics and alerts read.
+
+pub(crate) mod alerts;
+pub(crate) mod clocks;
+pub(crate) mod loads;
+pub(crate) mod objectives;
+pub(crate) mod probes;

@@ -1,0 +1,414 @@
+//! What this node counts for objectives of buckets: looked up in the histograms that the loops keep anyway, so no operation costs more.
+//!
+//! An operation is good where its whole step of the histogram is within the objective's latency. Steps are eighths of powers of two, so an
+//! answer up to an eighth below the latency may count as slow, and a slow one never as good.
+//!
+//! The past is in `DIR/objectives`, which is written anew every five minutes and at a stop: a file of bounded size, replaced as a whole. A
+//! damaged one is set aside, and the past begins anew.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use admin::{Counted, Source};
+use cluster::{Metadata, Objective, Operation};
+use dataplane::{
+    BucketMeter,
+    meter::{LatencyStep, OpKind},
+    phases::Phase,
+};
+use parking_lot::Mutex;
+use stats::Reading;
+use watch::{
+    Counts, Ring, judge,
+    probe::{Tried, Try},
+    stored,
+};
+
+use crate::{
+    files::renames::sync_parent,
+    statistics::{ObjectiveFacts, OutsideFacts, of_objective, seen_from_outside},
+};
+
+/// A larger file was not written by this module.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+const GETS: &[OpKind] = &[OpKind::Get, OpKind::GetAndTouch, OpKind::SubdocLookup];
+const SETS: &[OpKind] = &[
+    OpKind::Set,
+    OpKind::Add,
+    OpKind::Replace,
+    OpKind::Delete,
+    OpKind::Increment,
+    OpKind::Decrement,
+    OpKind::Append,
+    OpKind::Prepend,
+    OpKind::Touch,
+    OpKind::SubdocMutation,
+];
+
+/// What an objective is looked up by: another latency or operation begins another past.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    bucket: String,
+    objective: String,
+    operation: &'static str,
+    latency_us: u32,
+    source: Source,
+}
+
+impl Name {
+    fn of(bucket: &str, name: &str, objective: &Objective, source: Source) -> Self {
+        Self {
+            source,
+            bucket: bucket.to_owned(),
+            objective: name.to_owned(),
+            operation: objective.operation.name(),
+            latency_us: objective.latency_us,
+        }
+    }
+
+    /// In the file. No part has a slash.
+    fn text(&self) -> String {
+        let Self { bucket, objective, operation, latency_us, source } = self;
+        let of_server = format!("{bucket}/{objective}/{operation}/{latency_us}");
+        match source {
+            Source::Server => of_server,
+            outside => format!("{of_server}/{}", outside.name()),
+        }
+    }
+}
+
+/// What was counted for one objective.
+#[derive(Debug, Default)]
+struct Past {
+    ring: Ring,
+    /// What the histograms had said at the last look; nothing before the first.
+    seen: Option<Counts>,
+    /// Since the process started.
+    counted: Counts,
+}
+
+impl Past {
+    fn look(&mut self, now_secs: u64, said: Counts) {
+        // What was there before the first look is not this objective's.
+        let new = self.seen.map_or(Counts::default(), |seen| said.since(seen));
+        self.seen = Some(said);
+        self.add(now_secs, new);
+    }
+
+    fn add(&mut self, now_secs: u64, new: Counts) {
+        self.counted = self.counted.plus(new);
+        self.ring.add(now_secs, new);
+    }
+}
+
+/// See the module. One per node.
+pub(crate) struct Objectives {
+    pub(crate) file: PathBuf,
+    pasts: Mutex<Pasts>,
+}
+
+#[derive(Default)]
+struct Pasts {
+    known: BTreeMap<Name, Past>,
+    /// Of the file, until the first look tells which of them are still objectives.
+    read: BTreeMap<String, Ring>,
+}
+
+impl Objectives {
+    /// Reads the past of the processes before.
+    pub(crate) fn open(file: PathBuf) -> Self {
+        let read = read(&file);
+        Self { file, pasts: Mutex::new(Pasts { known: BTreeMap::new(), read }) }
+    }
+
+    /// Looks at every objective's histograms.
+    pub(crate) fn look(
+        &self,
+        metadata: &Metadata,
+        meter: impl Fn(&str) -> Option<Arc<BucketMeter>>,
+        now_secs: u64,
+    ) {
+        let mut pasts = self.pasts.lock();
+        let Pasts { known, read } = &mut *pasts;
+        let mut old = std::mem::take(known);
+        for (bucket, info) in metadata.buckets.iter().filter(|(_, info)| !info.objectives.is_empty()) {
+            let meter = meter(bucket);
+            for (name, objective) in &info.objectives {
+                let mut kept = |key: &Name| {
+                    let from_file = || Some(Past { ring: read.remove(&key.text())?, ..Past::default() });
+                    old.remove(key).or_else(from_file)
+                };
+                let key = Name::of(bucket, name, objective, Source::Server);
+                let mut past = kept(&key).unwrap_or_default();
+                if let Some(meter) = &meter {
+                    past.look(now_secs, counts(meter, objective));
+                }
+                known.insert(key, past);
+                for source in Source::ALL.into_iter().filter(|source| *source != Source::Server) {
+                    let key = Name::of(bucket, name, objective, source);
+                    let kept = kept(&key);
+                    known.extend(kept.map(|past| (key, past)));
+                }
+            }
+        }
+        // What is left was removed while this node was down: another objective of that name has no past.
+        read.clear();
+    }
+
+    /// Counts what a probe of a bucket has found.
+    pub(crate) fn probed(&self, metadata: &Metadata, bucket: &str, found: &[Tried], now_secs: u64) {
+        let Some(info) = metadata.buckets.get(bucket) else { return };
+        let mut pasts = self.pasts.lock();
+        for (name, objective) in &info.objectives {
+            // Before the first look the past of the file would be forgotten.
+            if !pasts.known.contains_key(&Name::of(bucket, name, objective, Source::Server)) {
+                continue;
+            }
+            let tries = match objective.operation {
+                Operation::Get => Try::Get,
+                Operation::Set => Try::Set,
+                Operation::Durable => Try::Durable,
+            };
+            for tried in found.iter().filter(|tried| tried.what == tries) {
+                let key = Name::of(bucket, name, objective, Source::Probe);
+                pasts.known.entry(key).or_default().add(now_secs, tried.counts(objective.latency_us));
+            }
+        }
+    }
+
+    /// What was counted for every objective.
+    pub(crate) fn counted(&self, metadata: &Metadata, now_secs: u64) -> Vec<Counted> {
+        let pasts = self.pasts.lock();
+        let told = |(name, past): (&Name, &Past)| {
+            let objective = metadata.buckets.get(&name.bucket)?.objectives.get(&name.objective)?;
+            let spans = past.ring.spans(now_secs, objective.period_days);
+            let (bucket, objective) = (name.bucket.clone(), name.objective.clone());
+            Some(Counted { bucket, objective, source: name.source, spans })
+        };
+        pasts.known.iter().filter_map(told).collect()
+    }
+
+    /// The statistics of a bucket's objectives.
+    pub(crate) fn readings(&self, metadata: &Metadata, bucket: &str, now_secs: u64) -> Vec<Reading> {
+        let Some(info) = metadata.buckets.get(bucket) else { return Vec::new() };
+        let pasts = self.pasts.lock();
+        let of = |(name, objective): (&String, &Objective)| {
+            let of_source = |source: Source| {
+                let past = pasts.known.get(&Name::of(bucket, name, objective, source))?;
+                let (counted, spans) = (past.counted, past.ring.spans(now_secs, objective.period_days));
+                let judged = judge(objective.target_ppm, &spans);
+                Some(match source {
+                    Source::Server => {
+                        of_objective(name, &ObjectiveFacts { objective: *objective, counted, judged })
+                    }
+                    outside => seen_from_outside(name, outside, &OutsideFacts { counted, judged }),
+                })
+            };
+            Source::ALL.into_iter().filter_map(of_source).flatten().collect::<Vec<_>>()
+        };
+        info.objectives.iter().flat_map(of).collect()
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let bytes = {
+            let pasts = self.pasts.lock();
+            let names: Vec<(String, &Ring)> =
+                pasts.known.iter().map(|(name, past)| (name.text(), &past.ring)).collect();
+            stored::encode(names.iter().map(|(name, ring)| (name.as_str(), *ring)))
+        };
+        // Order matters: a crash leaves the old file or the new one, whole.
+        let staged = self.file.with_extension("new");
+        let mut file = File::create(&staged)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&staged, &self.file)?;
+        sync_parent(&self.file)
+    }
+
+    /// The file is written, or the log says why it could not be.
+    pub(crate) fn write_or_say(&self) {
+        if let Err(error) = self.write() {
+            let file = self.file.display();
+            tracing::warn!(%error, %file, "the past of objectives could not be written");
+        }
+    }
+
+    /// Whether nothing was counted.
+    pub(crate) fn is_idle(&self) -> bool {
+        let pasts = self.pasts.lock();
+        pasts.known.is_empty() && pasts.read.is_empty()
+    }
+}
+
+/// What a bucket's histograms say for an objective since it was opened.
+fn counts(meter: &BucketMeter, objective: &Objective) -> Counts {
+    let of_kinds = |kinds: &[OpKind]| {
+        kinds.iter().fold(Counts::default(), |sum, kind| {
+            sum.plus(split(&meter.latencies(*kind), objective.latency_us))
+        })
+    };
+    match objective.operation {
+        Operation::Get => of_kinds(GETS),
+        Operation::Set => of_kinds(SETS),
+        Operation::Durable => split(&meter.phase(Phase::Durability).steps, objective.latency_us),
+    }
+}
+
+fn split(steps: &[LatencyStep], latency_us: u32) -> Counts {
+    let is_good = |step: &&LatencyStep| step.to_micros <= u64::from(latency_us) + 1;
+    let sum = |count: u64, step: &LatencyStep| count + step.count;
+    Counts { good: steps.iter().filter(is_good).fold(0, sum), total: steps.iter().fold(0, sum) }
+}
+
+fn read(file: &Path) -> BTreeMap<String, Ring> {
+    let length = fs::metadata(file).map_or(0, |metadata| metadata.len());
+    let bytes = match fs::read(file) {
+        Ok(bytes) if length <= FILE_BYTES_MAX => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            tracing::warn!(%error, file = %file.display(), "the past of objectives cannot be read: it begins anew");
+            return BTreeMap::new();
+        }
+    };
+    stored::decode(&bytes).unwrap_or_else(|| {
+        let aside = file.with_extension("damaged");
+        let kept = fs::rename(file, &aside).map(|()| aside.display().to_string());
+        tracing::warn!(
+            file = %file.display(),
+            aside = kept.unwrap_or_default(),
+            "the past of objectives is damaged: it begins anew"
+        );
+        BTreeMap::new()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use base::BucketUuid;
+    use cluster::{BucketParams, Command, NodeInfo, ObjectiveChange, Ports};
+    use watch::Span;
+
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+
+    fn metadata(latency_us: u32) -> Metadata {
+        let node = NodeInfo::first("1".repeat(32), "127.0.0.1".into(), Ports::default());
+        let params = BucketParams { ram_quota_mb: Some(100), ..BucketParams::default() };
+        let objective =
+            Objective { operation: Operation::Get, latency_us, target_ppm: 900_000, period_days: 28 };
+        let commands = [
+            Command::SetNode(node),
+            Command::CreateBucket { name: "b".into(), uuid: BucketUuid("b".into()), params },
+            Command::ChangeObjective(ObjectiveChange {
+                bucket: "b".into(),
+                name: "gets".into(),
+                objective: Some(objective),
+            }),
+        ];
+        commands.iter().fold(Metadata::new("c".into(), 1024), |state, one| state.apply(one).unwrap().0)
+    }
+
+    fn look(objectives: &Objectives, metadata: &Metadata, meter: &Arc<BucketMeter>, now: u64) {
+        objectives.look(metadata, |name| (name == "b").then(|| Arc::clone(meter)), now);
+    }
+
+    fn of_five_minutes(objectives: &Objectives, metadata: &Metadata, now: u64) -> Counts {
+        objectives.counted(metadata, now)[0].spans.of(Span::Minutes5)
+    }
+
+    #[test]
+    fn what_is_slower_than_the_objective_counts_as_bad_and_other_operations_do_not_count() {
+        let (folder, meter) = (tempfile::tempdir().unwrap(), Arc::new(BucketMeter::new(1)));
+        let (objectives, metadata) = (Objectives::open(folder.path().join("objectives")), metadata(2_000));
+        meter.record(0, OpKind::Get, 100, 9_000);
+        look(&objectives, &metadata, &meter, NOW);
+        for (kind, count, micros) in [
+            (OpKind::Get, 5, 100),
+            (OpKind::SubdocLookup, 3, 1_900),
+            (OpKind::Get, 1, 1_999),
+            (OpKind::Get, 2, 2_001),
+            (OpKind::Set, 50, 100),
+        ] {
+            meter.record(0, kind, count, micros);
+        }
+        look(&objectives, &metadata, &meter, NOW + 5);
+        let expected = Counts { good: 8, total: 11 };
+        assert_eq!(
+            of_five_minutes(&objectives, &metadata, NOW + 5),
+            expected,
+            "what was before is not counted"
+        );
+        let shown = objectives.readings(&metadata, "b", NOW + 5);
+        let events =
+            shown.iter().find(|one| one.about.metrics[0].family == "settee_slo_events_total").unwrap();
+        assert_eq!(events.value, 11.into());
+        assert_eq!(events.labels[0], ("objective", "gets".to_owned()));
+    }
+
+    #[test]
+    fn the_past_outlives_the_process_and_a_damaged_file_is_set_aside() {
+        let (folder, meter) = (tempfile::tempdir().unwrap(), Arc::new(BucketMeter::new(1)));
+        let (file, metadata) = (folder.path().join("objectives"), metadata(2_000));
+        let before = Objectives::open(file.clone());
+        look(&before, &metadata, &meter, NOW);
+        meter.record(0, OpKind::Get, 7, 1);
+        look(&before, &metadata, &meter, NOW + 5);
+        before.write().unwrap();
+        let again = || {
+            let (objectives, fresh) = (Objectives::open(file.clone()), Arc::new(BucketMeter::new(1)));
+            look(&objectives, &metadata, &fresh, NOW + 20);
+            of_five_minutes(&objectives, &metadata, NOW + 20)
+        };
+        assert_eq!(again(), Counts { good: 7, total: 7 });
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&file, bytes).unwrap();
+        assert_eq!(again(), Counts::default());
+        assert!(file.with_extension("damaged").exists() && !file.exists());
+    }
+
+    #[test]
+    fn what_probes_see_is_a_past_of_its_own_that_outlives_the_process() {
+        let (folder, meter) = (tempfile::tempdir().unwrap(), Arc::new(BucketMeter::new(1)));
+        let (file, metadata) = (folder.path().join("objectives"), metadata(2_000));
+        let before = Objectives::open(file.clone());
+        let get = |micros| Tried { what: Try::Get, ended: watch::probe::Ended::Answered, micros };
+        before.probed(&metadata, "b", &[get(1)], NOW);
+        look(&before, &metadata, &meter, NOW);
+        before.probed(&metadata, "b", &[get(2_000), get(2_001), Tried::unanswered(Try::Set)], NOW);
+        before.write().unwrap();
+        let again = Objectives::open(file);
+        look(&again, &metadata, &meter, NOW + 5);
+        for objectives in [&before, &again] {
+            let counted = objectives.counted(&metadata, NOW + 5);
+            let of = |source| counted.iter().find(|one| one.source == source).unwrap();
+            assert_eq!(of(Source::Probe).spans.of(Span::Minutes5), Counts { good: 1, total: 2 });
+            assert_eq!(of(Source::Server).spans.period, Counts::default());
+        }
+        let shown = before.readings(&metadata, "b", NOW + 5);
+        let family = "settee_slo_outside_events_total";
+        let events = shown.iter().find(|one| one.about.metrics[0].family == family).unwrap();
+        assert_eq!((events.value.number(), &events.labels[1]), (Some(2.0), &("source", "probe".to_owned())));
+    }
+
+    #[test]
+    fn another_latency_begins_another_past_and_an_objective_that_goes_takes_its_past_along() {
+        let (folder, meter) = (tempfile::tempdir().unwrap(), Arc::new(BucketMeter::new(1)));
+        let objectives = Objectives::open(folder.path().join("objectives"));
+        look(&objectives, &metadata(2_000), &meter, NOW);
+        meter.record(0, OpKind::Get, 7, 1);
+        look(&objectives, &metadata(2_000), &meter, NOW + 5);
+        look(&objectives, &metadata(3_000), &meter, NOW + 10);
+        assert_eq!(of_five_minutes(&objectives, &metadata(3_000), NOW + 10), Counts::default());
+        objectives.look(&Metadata::new("c".into(), 1024), |_| None, NOW + 15);
+        assert!(objectives.is_idle());
+    }
+}
