@@ -573,7 +573,8 @@ fn marks_after(before: Marks, shard: &Shard, taken: &[ItemLoan]) -> Marks {
         let item = shard.lent(item);
         match kind_of(item) {
             RecordKind::Prepare(_) | RecordKind::PreparedDeletion(_) => marks.prepared = item.seqno(),
-            RecordKind::Abort => {}
+            // Its prepare may have left no trace of its own.
+            RecordKind::Abort => marks.prepared = marks.prepared.max(prepares::aborted(item.value())),
             _ => marks.visible = item.seqno(),
         }
         marks

@@ -211,6 +211,9 @@ impl VBucket {
         }
         let held = self.queue_apart(env, new, seqno, deferred);
         deferred.release(held);
+        // A copy that was told from disk may have nothing but the abort. Without this mark it would take the abort for visible
+        // (see `recorded`).
+        self.marks.prepared = self.marks.prepared.max(prepared);
         self.complete(prepared, Outcome::Aborted, env.now, deferred);
     }
 

@@ -275,6 +275,19 @@ fn a_write_whose_time_is_up_is_aborted_everywhere() {
 }
 
 #[test]
+fn an_abort_whose_prepare_left_no_trace_stays_invisible() {
+    let mut replica = node(BucketKind::Couchbase, VbRole::Dead);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    let marker = ReplicaMarker { max_visible: Seqno(0), ..marker(0, 2, true) };
+    told(&replica, &marker, &[item(ReplicaKind::Abort { prepared: Seqno(1) }, b"\0k", 2)]);
+    assert_eq!(status(&replica).history.max_visible, Seqno(0));
+    replica.flush();
+    let restarted = replica.restart();
+    let history = status(&restarted).history;
+    assert_eq!((history.high_seqno, history.prepared, history.max_visible), (Seqno(2), Seqno(1), Seqno(0)));
+}
+
+#[test]
 fn promotion_takes_over_what_is_in_progress_and_neither_loses_nor_invents() {
     for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
         let (active, mut replica, mut pipe) = pair(kind);

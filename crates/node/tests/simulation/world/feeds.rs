@@ -319,18 +319,28 @@ impl World {
 
     /// Whether subscribers have been told of everything.
     pub(super) fn are_feeds_at_their_end(&self) -> bool {
+        self.untold().is_empty()
+    }
+
+    /// What subscribers have not been told of: the subscriber and the vBucket, who tells it, how far it is, and the state that the
+    /// active copy shows.
+    pub(super) fn untold(&self) -> Vec<String> {
         let (at, newest) = (self.journal.now, self.newest());
-        let has_all = |subscriber: &Subscriber, info: &BucketInfo, vb: u16| {
+        let of_vb = |subscriber: &Subscriber, info: &BucketInfo, vb: u16| {
             let (vb, node) = (VbId(vb), info.vbs[usize::from(vb)].chain[0]);
             let open = open_on(&self.machines, node, at, &info.uuid);
-            let visible =
-                open.and_then(|(open, _)| open.engine.vb_history(vb).ok()).map(|known| known.max_visible);
-            subscriber.is_told(vb) == Some(node) && visible.is_some_and(|end| subscriber.seqno(vb) >= end)
+            let known = open.and_then(|(open, _)| open.engine.vb_history(vb).ok());
+            let (seqno, teller) = (subscriber.seqno(vb), subscriber.is_told(vb));
+            let is_at_end = known.as_ref().is_some_and(|known| seqno >= known.max_visible);
+            (teller != Some(node) || !is_at_end).then(|| {
+                format!("{subscriber}, {vb} of {node}: told by {teller:?} up to {seqno} of {known:?}")
+            })
         };
-        self.watch.subscribers.iter().all(|subscriber| {
-            let Some((_, info)) = newest.bucket_by_uuid(&subscriber.bucket) else { return false };
-            (0..info.vbuckets).all(|vb| has_all(subscriber, info, vb))
-        })
+        let of_subscriber = |subscriber: &Subscriber| match newest.bucket_by_uuid(&subscriber.bucket) {
+            Some((_, info)) => (0..info.vbuckets).filter_map(|vb| of_vb(subscriber, info, vb)).collect(),
+            None => vec![format!("{subscriber}, which is gone")],
+        };
+        self.watch.subscribers.iter().flat_map(of_subscriber).collect()
     }
 
     /// Subscribers that have followed to the end hold what active copies hold.

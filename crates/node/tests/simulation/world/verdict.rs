@@ -229,7 +229,7 @@ impl World {
                 }
             }
         }
-        text + &format!("writes {:?}", self.clients.written)
+        text + &format!("not told: {:#?}\nwrites {:?}", self.untold(), self.clients.written)
     }
 
     pub(super) fn open(&self, id: NodeId, bucket: &BucketUuid) -> Option<&OpenBucket> {
