@@ -177,6 +177,11 @@ impl Clients {
         self.moment
     }
 
+    /// The last moment at which anything happened.
+    pub(crate) fn last_moment(&self) -> Moment {
+        self.moment
+    }
+
     /// What they ask now. `newest` is the map that a client is given that needs one.
     pub(crate) fn step(
         &mut self,

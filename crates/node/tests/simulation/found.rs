@@ -124,6 +124,11 @@ pub(crate) const FOUND: &[Found] = &[
         what: "a document that was damaged was replaced without the attribute that nobody could read (of the simulation)",
     },
     Found {
+        kind: &kinds::NARROW,
+        seed: 9_000_005,
+        what: "an attribute in a tombstone was gone, and back on a copy that had not purged it (of the simulation)",
+    },
+    Found {
         kind: &kinds::WIDE,
         seed: 5_000_038,
         what: "a pager came across what had expired while copies were compared (of the simulation)",

@@ -67,12 +67,15 @@ pub(super) fn note_write(pending: &Pending, returned: Option<Moment>, invariants
             note(pending, None, Did::Removed, invariants);
             note_mark(pending, None, Did::Removed, invariants);
         }
-        // A document that is damaged on disk is replaced as a whole: nobody can read its attributes any more.
-        Operation::Write { .. } if invariants.damage_may_show => {
+        // A document that is damaged on disk is replaced as a whole.
+        Operation::Write { .. } if invariants.damage.may_be_met((pending.called, returned)) => {
             note_mark(pending, None, Did::Removed, invariants);
         }
         // The mark goes with the tombstone, at some moment, or when a document comes in its place.
-        Operation::Remove { .. } => note_mark(pending, None, Did::Removed, invariants),
+        Operation::Remove { .. } => {
+            let did = if invariants.tombstones_go { Did::Buried } else { Did::Removed };
+            note_mark(pending, None, did, invariants);
+        }
         Operation::Foreign { value, .. } => {
             if let Some(returned) = returned {
                 invariants.resolution.wrote(&place_of(pending), *value, (pending.called, returned));

@@ -29,6 +29,9 @@ pub(crate) enum Did {
     /// Wrote the second one while it held the first.
     Swapped(u64, u64),
     Removed,
+    /// Is in a tombstone from now on. Each copy drops it when it gets to it: it may be gone here and be there again once another copy
+    /// serves.
+    Buried,
     Read(Option<u64>),
 }
 
@@ -138,7 +141,7 @@ impl Event {
         match self.did {
             Did::Wrote(value) | Did::Swapped(_, value) => Some(value),
             Did::Read(value) => value,
-            Did::Removed => None,
+            Did::Removed | Did::Buried => None,
         }
     }
 }
@@ -156,7 +159,11 @@ impl History {
         // A client that was not answered has seen nothing.
         for event in self.events.iter().filter(|event| event.value().is_none() && event.returned != NEVER) {
             let zone = Zone { value: None, first_answer: event.returned, last_call: event.called };
-            let contradicts = |other: &&Zone| zone.contradicts(other) && !self.may_expire(other, &calls);
+            let contradicts = |other: &&Zone| {
+                zone.contradicts(other)
+                    && !self.may_expire(other, &calls)
+                    && !self.may_be_back(event, other, &calls)
+            };
             if let Some(other) = zones.iter().find(contradicts) {
                 return Err(format!("{zone} contradicts {other}"));
             }
@@ -223,12 +230,22 @@ impl History {
         self.events.iter().any(goes)
     }
 
+    /// Whether a value was in a tombstone by the time that `read` saw nothing.
+    fn may_be_back(&self, read: &Event, zone: &Zone, calls: &BTreeMap<u64, Moment>) -> bool {
+        let written = zone.value.and_then(|value| calls.get(&value)).copied().unwrap_or_default();
+        let is_buried = |event: &Event| {
+            event.did == Did::Buried && written < event.called && event.called < read.returned
+        };
+        self.events.iter().any(is_buried)
+    }
+
     /// Whether `read` saw nothing although a value was there before that nobody can have removed by then.
     fn is_missed(&self, read: &Event, there: &Zone, calls: &BTreeMap<u64, Moment>) -> bool {
         let is_before = there.first_answer < read.called;
         let written = there.value.and_then(|value| calls.get(&value)).copied().unwrap_or_default();
         let removes = |event: &Event| {
-            event.did == Did::Removed && event.called < read.returned && event.returned > written
+            let is_one = matches!(event.did, Did::Removed | Did::Buried);
+            is_one && event.called < read.returned && event.returned > written
         };
         is_before && matches!(read.did, Did::Read(_)) && !self.events.iter().any(removes)
     }
@@ -268,6 +285,20 @@ mod tests {
         assert!(check(&back).is_err(), "of two orders one");
         let seen = [(1, NEVER, one), (2, 3, Did::Read(Some(1))), (4, 5, Did::Read(None))];
         assert!(check(&seen).is_err(), "what was seen has happened");
+    }
+
+    #[test]
+    fn what_lies_in_a_tombstone_may_be_missing_on_one_copy_only() {
+        let (one, nothing, there) = (Did::Wrote(1), Did::Read(None), Did::Read(Some(1)));
+        let seen = |did| check(&[(1, 2, one), (3, NEVER, did), (5, 6, nothing), (7, 8, there)]);
+        assert_eq!(seen(Did::Buried), Ok(()));
+        assert!(seen(Did::Removed).is_err(), "no tombstone goes");
+        assert!(
+            check(&[(1, 2, one), (3, 4, nothing), (5, NEVER, Did::Buried), (7, 8, there)]).is_err(),
+            "too early"
+        );
+        let again = [(1, NEVER, Did::Buried), (2, 3, one), (5, 6, nothing), (7, 8, there)];
+        assert!(check(&again).is_err(), "it was written later");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub(crate) mod certainty;
 pub(crate) mod copies;
+pub(crate) mod damage;
 pub(crate) mod feeds;
 pub(crate) mod histories;
 pub(crate) mod never_back;
@@ -21,6 +22,7 @@ pub(crate) struct Invariants {
     pub(crate) rebalances: rebalances::Rebalances,
     pub(crate) resolution: resolution::Resolution,
     pub(crate) states: states::States,
-    /// Bits of what lies on disk may be others than were written.
-    pub(crate) damage_may_show: bool,
+    pub(crate) damage: damage::Damage,
+    /// Tombstones are dropped in the time that a run takes.
+    pub(crate) tombstones_go: bool,
 }

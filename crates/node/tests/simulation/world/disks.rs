@@ -13,6 +13,7 @@ use cluster::{Command, FailOver, Membership, Metadata};
 
 use super::{World, mishaps::Mend, verdict::HEALING_MILLIS};
 use crate::{
+    faults::NEVER,
     machine::{End, Machine},
     process::Process,
 };
@@ -38,6 +39,15 @@ impl World {
         if self.rng.bool() {
             self.stop(id, End::Killed);
             self.machine(id).starts_at = self.journal.now + 50;
+        }
+    }
+
+    /// Answers to clients are on their way for a while: what was rotten before this step counts for those that were under way.
+    pub(super) fn note_damage(&mut self) {
+        if self.faults.rot != NEVER {
+            let is_there = self.machines.values().any(|machine| machine.shelf.is_rotten);
+            let now = self.clients.last_moment();
+            self.invariants.damage.note(is_there, now);
         }
     }
 

@@ -47,6 +47,8 @@ const STEP_MILLIS: u64 = 5;
 /// what its timers have it do comes between.
 const WAKING_MILLIS: u64 = 50;
 const CLUSTER: &str = "cluster";
+/// Tombstones that are kept for so long outlive every run.
+const TOMBSTONES_STAY_SECS: u32 = 24 * 3_600;
 /// Nodes that there are at least.
 const NODES_MIN: u16 = 3;
 
@@ -59,7 +61,8 @@ pub(crate) struct World {
     setting: Setting,
     machines: BTreeMap<NodeId, Machine>,
     network: Network,
-    connections: BTreeMap<u64, Connection>,
+    /// Each is taken out while it is carried: in a box, so that little is moved.
+    connections: BTreeMap<u64, Box<Connection>>,
     connections_made: u64,
     clients: Clients,
     invariants: Invariants,
@@ -151,7 +154,7 @@ impl World {
             tally: Tally::default(),
         };
         world.invariants.certainty.is_promised = faults.are_none();
-        world.invariants.damage_may_show = faults.rot != NEVER;
+        world.invariants.tombstones_go = setting.purge_secs < TOMBSTONES_STAY_SECS;
         let promised = faults.promise().level;
         world.invariants.resolution.is_promised = promised == base::bucket::DurabilityLevel::None;
         world.invariants.states.applied(&metadata);
@@ -180,6 +183,7 @@ impl World {
         for id in self.ids() {
             self.run(id);
         }
+        self.note_damage();
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.carry(number));
         for id in self.ids() {
@@ -473,7 +477,7 @@ impl World {
         self.connections_made = number;
         // A second connection of a name closes the first.
         for other in self.connections.values_mut() {
-            if (&other.bucket, other.follower, other.followed) == (bucket, follower, followed) {
+            if (&other.key.0, other.follower, other.followed) == (bucket, follower, followed) {
                 other.lose_end_of(followed);
             }
         }
@@ -484,7 +488,7 @@ impl World {
             (followed, &copies),
             turn,
         );
-        self.connections.insert(number, connection);
+        self.connections.insert(number, Box::new(connection));
     }
 
     /// Both ends of a connection do what is due.
@@ -526,10 +530,10 @@ impl World {
         let (follower, followed) = (connection.follower, connection.followed);
         let is_cut = self.network.is_cut(followed, follower);
         let Some(turn) = self.turn(follower, followed, is_cut) else { return };
-        let key = (connection.bucket.clone(), followed);
+        let key = Arc::clone(&connection.key);
         let Some(process) = self.machine(follower).running(turn.at) else { return };
         let engine = process.bucket(&key.0).map(|(_, engine)| Arc::clone(engine));
-        let link = process.links.get_mut(&key).filter(|link| link.connection == Some(number));
+        let link = process.links.get_mut(&*key).filter(|link| link.connection == Some(number));
         let Some(link) = link.filter(|_| engine.is_some_and(|engine| connection.feeds(&engine))) else {
             return self.lose_end(number, connection, follower);
         };
@@ -546,9 +550,8 @@ impl World {
         let (follower, followed) = (connection.follower, connection.followed);
         let is_cut = self.network.is_cut(follower, followed);
         let Some(turn) = self.turn(followed, follower, is_cut) else { return };
-        let bucket = connection.bucket.clone();
         let Some(process) = self.machine(followed).running(turn.at) else { return };
-        if process.bucket(&bucket).is_none() || !connection.be_followed(turn) {
+        if process.bucket(&connection.key.0).is_none() || !connection.be_followed(turn) {
             connection.lose_end_of(followed);
         }
     }
@@ -558,10 +561,10 @@ impl World {
         connection.lose_end_of(node);
         let Some(machine) = self.machines.get_mut(&node) else { return };
         let now = machine.clock.now(self.journal.now).mono_millis;
-        let key = (connection.bucket.clone(), connection.followed);
+        let key = Arc::clone(&connection.key);
         if node == connection.follower
             && let Some(process) = &mut machine.process
-            && let Some(link) = process.links.get_mut(&key).filter(|link| link.connection == Some(number))
+            && let Some(link) = process.links.get_mut(&*key).filter(|link| link.connection == Some(number))
         {
             link.lost(now);
         }
