@@ -63,7 +63,8 @@ struct Following {
 
 /// See the module.
 pub(crate) struct Connection {
-    pub(crate) bucket: BucketUuid,
+    /// The bucket, and the node that is followed: its follower's name for it.
+    pub(crate) key: Arc<(BucketUuid, NodeId)>,
     pub(crate) follower: NodeId,
     pub(crate) followed: NodeId,
     up: Wire,
@@ -110,7 +111,7 @@ impl Connection {
             blocked: None,
         };
         Self {
-            bucket: bucket.clone(),
+            key: Arc::new((bucket.clone(), followed)),
             follower,
             followed,
             up,

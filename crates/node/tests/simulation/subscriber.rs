@@ -5,11 +5,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
 
-use base::{BucketUuid, Cas, DocKey, NodeId, Now, Seqno, Status, VbId, VbUuid};
+use base::{
+    BucketUuid, Cas, CollectionId, DocKey, NodeId, Now, Seqno, Status, VbId, VbUuid, hash::disk_hash,
+};
 use engine::{Bucket, Waiter};
 use fastrand::Rng;
 use protocol::binary::{
@@ -45,9 +46,19 @@ struct Part {
     log: FailoverLog,
     /// Keys of the snapshot.
     keys: BTreeSet<Vec<u8>>,
-    saved: Vec<Part>,
+    saved: Vec<Saved>,
     /// The node that it is being told by.
     node: Option<NodeId>,
+}
+
+/// A state at the end of a snapshot.
+#[derive(Clone, Debug)]
+struct Saved {
+    seqno: Seqno,
+    uuid: VbUuid,
+    log: FailoverLog,
+    /// What keys had at each change since, up to the next such state.
+    undo: Vec<(Vec<u8>, Option<Version>)>,
 }
 
 /// A connection to a node.
@@ -243,7 +254,7 @@ impl Subscriber {
         let is_end = matches!(message, DcpMessage::StreamEnd(_));
         if let Some((key, version)) = part.hear(message) {
             feeds.saw(&place, (&part.log, version.seqno), &key, version);
-            part.versions.insert(key, version);
+            part.put(key, version);
         }
         if !is_end && part.seqno == part.snapshot.1 {
             self.told.snapshots += 1;
@@ -325,7 +336,7 @@ impl Part {
                 self.advance(seqno);
                 let event = SystemEvent::decode(event, version, key, value);
                 if let Some(SystemEvent::CollectionEnd { collection, .. }) = event {
-                    self.versions.retain(|key, _| DocKey::trusted(key).collection() != collection);
+                    self.drop_collection(collection);
                 }
             }
             DcpMessage::SeqnoAdvanced(seqno) => self.advance(seqno),
@@ -350,11 +361,10 @@ impl Part {
         let key = document.key.to_vec();
         assert!(self.keys.insert(key.clone()), "{key:?} twice in {:?}", self.snapshot);
         self.advance(document.seqno);
-        let mut hash = DefaultHasher::new();
-        (document.value, document.datatype).hash(&mut hash);
+        let hash = disk_hash(document.value, document.datatype.0.into());
         let (seqno, cas, rev) = (document.seqno, document.cas, document.rev);
         assert_ne!(cas, Cas::LOCKED);
-        (key, Version { seqno, deleted, cas, rev, flags, expiry, hash: Some(hash.finish()) })
+        (key, Version { seqno, deleted, cas, rev, flags, expiry, hash: Some(hash) })
     }
 
     fn advance(&mut self, seqno: Seqno) {
@@ -364,27 +374,50 @@ impl Part {
         self.seqno = seqno;
     }
 
+    /// A key has another version.
+    fn put(&mut self, key: Vec<u8>, version: Version) {
+        let before = self.versions.insert(key.clone(), version);
+        if let Some(saved) = self.saved.last_mut() {
+            saved.undo.push((key, before));
+        }
+    }
+
+    fn drop_collection(&mut self, collection: CollectionId) {
+        let is_its = |key: &Vec<u8>, _: &mut Version| DocKey::trusted(key).collection() == collection;
+        let gone = self.versions.extract_if(.., is_its).map(|(key, version)| (key, Some(version)));
+        match self.saved.last_mut() {
+            Some(saved) => saved.undo.extend(gone),
+            None => gone.for_each(drop),
+        }
+    }
+
     /// Remembers this state, to go back to.
     fn save(&mut self) {
         if self.saved.len() == SAVED_MAX {
             self.saved.remove(0);
         }
-        let state = Self {
-            versions: self.versions.clone(),
-            seqno: self.seqno,
-            uuid: self.uuid,
-            snapshot: (self.seqno, self.seqno),
-            log: self.log.clone(),
-            ..Self::default()
-        };
-        self.saved.push(state);
+        let (seqno, uuid, log) = (self.seqno, self.uuid, self.log.clone());
+        self.saved.push(Saved { seqno, uuid, log, undo: Vec::new() });
     }
 
     /// To the newest remembered state that is not after `to`; to nothing if there is none.
     fn go_back(&mut self, to: Seqno) {
-        let mut saved = std::mem::take(&mut self.saved);
-        saved.retain(|state| state.seqno <= to);
-        *self = saved.last().cloned().unwrap_or_default();
-        self.saved = saved;
+        let (mut versions, mut saved) = (std::mem::take(&mut self.versions), std::mem::take(&mut self.saved));
+        while let Some(mut state) = saved.pop() {
+            for (key, before) in state.undo.drain(..).rev() {
+                match before {
+                    Some(version) => drop(versions.insert(key, version)),
+                    None => drop(versions.remove(&key)),
+                }
+            }
+            if state.seqno <= to {
+                let (seqno, uuid, log) = (state.seqno, state.uuid, state.log.clone());
+                saved.push(state);
+                *self =
+                    Self { versions, seqno, uuid, snapshot: (seqno, seqno), log, saved, ..Self::default() };
+                return;
+            }
+        }
+        *self = Self::default();
     }
 }

@@ -41,7 +41,9 @@ pub(crate) struct Reader<'a> {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Feeds {
-    known: BTreeMap<(BucketUuid, VbId), Known>,
+    known: Vec<Known>,
+    /// Where each vBucket is among those.
+    places: BTreeMap<(BucketUuid, VbId), usize>,
     /// Looks at readers.
     pub(crate) checked: u64,
 }
@@ -82,15 +84,15 @@ fn branch_of(log: &Log, seqno: Seqno) -> Option<VbUuid> {
 }
 
 impl Feeds {
-    #[allow(
-        clippy::map_entry,
-        reason = "most are known, and an entry would want a copy of the name each time"
-    )]
     fn of(&mut self, vb: &(BucketUuid, VbId)) -> &mut Known {
-        if !self.known.contains_key(vb) {
-            self.known.insert(vb.clone(), Known::default());
-        }
-        self.known.get_mut(vb).expect("it is there by now")
+        // Most are known, and an entry would want a copy of the name each time.
+        let known = self.places.get(vb).copied();
+        let at = known.unwrap_or_else(|| {
+            self.known.push(Known::default());
+            self.places.insert(vb.clone(), self.known.len() - 1);
+            self.known.len() - 1
+        });
+        &mut self.known[at]
     }
 
     /// Somebody whose history has these branches has seen a version, as the newest one up to `at` at least.

@@ -20,11 +20,24 @@ pub(crate) struct Serving<'a> {
 pub(crate) struct OneActive {
     /// The node that has been active, by vBucket and term.
     active: BTreeMap<(BucketUuid, VbId), BTreeMap<u64, NodeId>>,
+    /// What was active at the last look: from one moment to the next it hardly ever changes.
+    before: Vec<(NodeId, bool, BucketUuid, VbId, u64)>,
 }
 
 impl OneActive {
     /// Checks what is active at the moment.
     pub(crate) fn check<'a>(&mut self, all: impl Iterator<Item = Serving<'a>>) {
+        let all: Vec<Serving<'a>> = all.collect();
+        let flat = all.iter().flat_map(|one| {
+            one.active.iter().map(move |(bucket, vb, term)| (one.node, one.is_leased, *bucket, *vb, *term))
+        });
+        let before =
+            self.before.iter().map(|(node, leased, bucket, vb, term)| (*node, *leased, bucket, *vb, *term));
+        if flat.clone().eq(before) {
+            return;
+        }
+        self.before =
+            flat.map(|(node, leased, bucket, vb, term)| (node, leased, bucket.clone(), vb, term)).collect();
         let mut served: BTreeMap<(&BucketUuid, VbId), NodeId> = BTreeMap::new();
         for Serving { node, is_leased, active } in all {
             for (bucket, vb, term) in active {

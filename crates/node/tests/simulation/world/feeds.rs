@@ -35,6 +35,15 @@ struct Keys {
     by_vb: Vec<Vec<Vec<u8>>>,
 }
 
+/// What a copy was looked at with.
+#[derive(Clone, Default)]
+struct Looked {
+    /// Its last seqno.
+    high: Option<Seqno>,
+    /// What it had purged, as far as was told.
+    purged: Seqno,
+}
+
 /// See the module.
 pub(super) struct Watch {
     rng: Rng,
@@ -42,8 +51,8 @@ pub(super) struct Watch {
     /// What subscribers of buckets that are gone were told.
     past: Told,
     keys: BTreeMap<BucketUuid, Keys>,
-    /// The last seqno that a copy was looked at with.
-    seen: BTreeMap<(NodeId, BucketUuid, VbId), Seqno>,
+    /// What each copy of a bucket on a node was looked at with, by vBucket.
+    seen: BTreeMap<(NodeId, BucketUuid), Vec<Looked>>,
     ask_at: u64,
     /// Subscribers stay connected.
     pub(super) is_calm: bool,
@@ -113,19 +122,29 @@ impl Watch {
         let Some((uuid, open)) = self.rng.choice(process.buckets.iter()) else { return };
         let Some((_, info)) = newest.bucket_by_uuid(uuid) else { return };
         let now = machine.clock.now(at);
-        for vb in (0..info.vbuckets).map(VbId) {
-            let Ok(status) = open.engine.vb_status(vb) else { continue };
-            let (place, high) = ((uuid.clone(), vb), status.history.high_seqno);
-            feeds.purged(&place, status.history.purge_seqno);
-            let of = (machine.id(), uuid.clone(), vb);
-            let is_whole = status.complete && status.snapshot.is_none() && !status.unconfirmed;
-            if !is_whole || self.seen.get(&of) == Some(&high) {
+        let of = (machine.id(), uuid.clone());
+        // Nobody else needs it meanwhile.
+        let mut seen = self.seen.remove(&of).unwrap_or_default();
+        seen.resize(usize::from(info.vbuckets), Looked::default());
+        for (vb, seen) in (0..info.vbuckets).map(VbId).zip(&mut seen) {
+            let Ok(state) = open.engine.vb_state(vb) else { continue };
+            let high = state.high_seqno;
+            // Most copies are what they were at the last look, and a status takes more than this.
+            if state.purge_seqno <= seen.purged && seen.high == Some(high) {
                 continue;
             }
-            self.seen.insert(of, high);
+            let place = (uuid.clone(), vb);
+            feeds.purged(&place, state.purge_seqno);
+            seen.purged = seen.purged.max(state.purge_seqno);
+            let Ok(status) = open.engine.vb_status(vb) else { continue };
+            let is_whole = status.complete && status.snapshot.is_none() && !status.unconfirmed;
+            if !is_whole || seen.high == Some(high) {
+                continue;
+            }
+            seen.high = Some(high);
             let keys = &self.keys(info, clients)[usize::from(vb.get())];
             match status.role {
-                VbRole::Active => look_at_active((open, now), (&place, &status), keys, feeds),
+                VbRole::Active => drop(look_at_active((open, now), (&place, &status), keys, feeds)),
                 VbRole::Replica => {
                     let active = info.vbs[usize::from(vb.get())].chain.first();
                     let active = active.and_then(|node| open_on(machines, *node, at, uuid));
@@ -136,6 +155,7 @@ impl Watch {
                 VbRole::Sealed | VbRole::Dead => {}
             }
         }
+        self.seen.insert(of, seen);
     }
 
     fn run(&mut self, machines: &Machines, at: u64, newest: &Metadata, feeds: &mut Feeds) {
@@ -235,19 +255,22 @@ fn version_of(meta: &DocMeta) -> Version {
     }
 }
 
-/// What an active copy has is what happened. What lies on disk only is not fetched for that.
-fn look_at_active(
+/// What an active copy has is what happened. What lies on disk only is not fetched for that. The keys that were seen, and their seqnos.
+fn look_at_active<'k>(
     (open, now): (&OpenBucket, Now),
     (place, status): (&(BucketUuid, VbId), &VbStatus),
-    keys: &[Vec<u8>],
+    keys: &'k [Vec<u8>],
     feeds: &mut Feeds,
-) {
+) -> Vec<(&'k [u8], Seqno)> {
+    let at = (&status.history.log[..], status.history.high_seqno);
+    let mut seen = Vec::new();
     for key in keys {
         if let Ok(meta) = open.engine.meta(place.1, HashedKey::new(DocKey::trusted(key)), now) {
-            let at = (&status.history.log[..], status.history.high_seqno);
             feeds.saw(place, at, key, version_of(&meta));
+            seen.push((&key[..], meta.seqno));
         }
     }
+    seen
 }
 
 /// The keys of which a replica has to have what the active copy has: those that were not written since.
@@ -261,12 +284,9 @@ fn seen_on_active<'k>(
     if status.history.log != replica.history.log {
         return BTreeSet::new();
     }
-    look_at_active((open, now), (place, &status), keys, feeds);
-    let is_old = |key: &&Vec<u8>| {
-        let meta = open.engine.meta(place.1, HashedKey::new(DocKey::trusted(key)), now);
-        meta.is_ok_and(|meta| meta.seqno <= replica.history.high_seqno)
-    };
-    keys.iter().filter(is_old).map(|key| &key[..]).collect()
+    let seen = look_at_active((open, now), (place, &status), keys, feeds);
+    let is_old = |(_, seqno): &(&[u8], Seqno)| *seqno <= replica.history.high_seqno;
+    seen.into_iter().filter(is_old).map(|(key, _)| key).collect()
 }
 
 /// A replica holds all that happened, up to its last seqno. That it has no document of a key may be a deletion that nobody has looked

@@ -104,12 +104,19 @@ impl Content {
                 if keeps_new {
                     continue;
                 }
-                for at in sector * SECTOR..(sector + 1) * SECTOR {
-                    if let Some(byte) = self.bytes.get_mut(page * PAGE + at) {
-                        let lay_there =
-                            || before.as_ref().map_or(garbage, |before| before.get(at).copied().unwrap_or(0));
-                        *byte = old.get(at).copied().unwrap_or_else(lay_there);
+                let at = sector * SECTOR;
+                let end = (page * PAGE + at + SECTOR).min(longest);
+                let Some(bytes) = self.bytes.get_mut(page * PAGE + at..end) else { continue };
+                let grown = overwrite(bytes, old.get(at..).unwrap_or_default());
+                let at = at + bytes.len() - grown;
+                let grown = bytes.len() - grown..;
+                match &before {
+                    Some(before) => {
+                        let rest = &mut bytes[grown];
+                        let known = rest.len() - overwrite(rest, before.get(at..).unwrap_or_default());
+                        rest[known..].fill(0);
                     }
+                    None => bytes[grown].fill(garbage),
                 }
             }
         }
@@ -129,4 +136,11 @@ impl Content {
             None => Some(bytes),
         }
     }
+}
+
+/// Puts as much of `new` over the beginning of `bytes` as there is room for; how many bytes behind it stay as they were.
+fn overwrite(bytes: &mut [u8], new: &[u8]) -> usize {
+    let count = new.len().min(bytes.len());
+    bytes[..count].copy_from_slice(&new[..count]);
+    bytes.len() - count
 }
