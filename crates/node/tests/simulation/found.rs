@@ -120,6 +120,11 @@ pub(crate) const FOUND: &[Found] = &[
     },
     Found {
         kind: &kinds::DISKS,
+        seed: 111,
+        what: "a node was gone for good while another was being failed over, and its vote was needed (of the simulation)",
+    },
+    Found {
+        kind: &kinds::DISKS,
         seed: 243,
         what: "a document that was damaged was replaced without the attribute that nobody could read (of the simulation)",
     },

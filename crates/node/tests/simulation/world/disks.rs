@@ -67,7 +67,10 @@ impl World {
     pub(super) fn wipe(&mut self) {
         let newest = Arc::clone(self.newest());
         let Some(id) = self.any_node().filter(|id| newest.node_by_id(*id).is_some()) else { return };
-        // A majority that is lost for good is a matter of its own.
+        // A majority that is lost for good is a matter of its own: who votes may be about to change.
+        if self.processes().any(Process::has_proposed) {
+            return;
+        }
         let voters =
             self.processes().find(|process| process.leads()).map(Process::voters).unwrap_or_default();
         let is_left = |voter: &NodeId| {
