@@ -138,4 +138,9 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 5_000_038,
         what: "a pager came across what had expired while copies were compared (of the simulation)",
     },
+    Found {
+        kind: &kinds::CRASHES,
+        seed: 1008,
+        what: "a copy that ended with an abort was told that nothing follows, and took the abort for visible: subscribers waited for it",
+    },
 ];

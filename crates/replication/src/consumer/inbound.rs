@@ -212,6 +212,8 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
             return Err(Fault::Unasked("a snapshot with a history"));
         }
         let (max_visible, high_completed, purge_seqno, high_prepared) = match version {
+            // That nothing follows does not say that what is here is visible: it may end with an abort.
+            MarkerVersion::V1 if is_empty => (Seqno(0), Seqno(0), Seqno(0), Seqno(0)),
             MarkerVersion::V1 => (end, Seqno(0), Seqno(0), Seqno(0)),
             MarkerVersion::V2 { max_visible, high_completed } => {
                 (max_visible, high_completed, Seqno(0), Seqno(0))

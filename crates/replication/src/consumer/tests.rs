@@ -37,6 +37,9 @@ struct Taker {
     full: Cell<Option<u32>>,
     prepared: Cell<u64>,
     waiting: Cell<Option<Waiter>>,
+    may_lack: Cell<bool>,
+    /// What markers said to be visible.
+    visible: RefCell<Vec<u64>>,
 }
 
 impl Taker {
@@ -60,7 +63,7 @@ impl Replica for &Taker {
             start,
             snap_start: start,
             snap_end: start,
-            may_lack: false,
+            may_lack: self.may_lack.get(),
         })
     }
 
@@ -74,7 +77,8 @@ impl Replica for &Taker {
         self.answer()
     }
 
-    fn marker(&self, _: u32, _: &ReplicaMarker, _: Now) -> Result<(), Status> {
+    fn marker(&self, _: u32, marker: &ReplicaMarker, _: Now) -> Result<(), Status> {
+        self.visible.borrow_mut().push(marker.max_visible.get());
         self.answer()
     }
 
@@ -500,6 +504,20 @@ fn durable_writes_are_acknowledged_as_they_become_durable() {
     talk.tend(0).unwrap();
     talk.tend(0).unwrap();
     assert_eq!(talk.said(), [said(10)]);
+}
+
+#[test]
+fn that_nothing_follows_makes_nothing_visible() {
+    let taker = Taker { start: Cell::new(7), may_lack: Cell::new(true), ..Taker::default() };
+    let mut talk = Talk::open(&taker);
+    let nothing_behind = SnapshotMarker {
+        start: Seqno(7),
+        end: Seqno(7),
+        flags: MarkerFlags::MEMORY,
+        version: MarkerVersion::V1,
+    };
+    assert_eq!(talk.hear(1, &DcpMessage::SnapshotMarker(nothing_behind)), Ok(Taken::Done));
+    assert_eq!(*taker.visible.borrow(), [0]);
 }
 
 #[test]
