@@ -176,12 +176,15 @@ impl Indexes {
     /// # Errors
     /// No thread can be had.
     pub(crate) fn start(context: Context) -> io::Result<Self> {
-        let memory = Memory::new(setup::memory_max(&context.gate.metadata()));
+        let metadata = context.gate.metadata();
+        let memory = Memory::new(setup::memory_max(&metadata));
+        let processes = setup::processes_max(&metadata);
+        drop(metadata);
         let (mut revisions, runtime) = (context.revisions.clone(), context.runtime.clone());
         let inner = Arc::new(Inner {
             context,
             memory,
-            places: setup::places(),
+            places: Places::new(processes),
             state: Mutex::default(),
             changed: Condvar::new(),
             followed: watch::Sender::new(i64::MIN),
@@ -315,6 +318,7 @@ impl Inner {
             look_at = Instant::now() + LOOK;
             let metadata = self.context.gate.metadata();
             self.memory.set_limit(setup::memory_max(&metadata));
+            self.places.set_most(setup::processes_max(&metadata));
             (self.context.holds)(self.memory.used());
             self.reap();
             let this = metadata.node(&self.context.gate.this_node_uuid()).map(|node| node.id);

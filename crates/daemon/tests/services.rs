@@ -186,12 +186,20 @@ fn rest_carries_what_the_ports_of_views_answer_by_the_same_rights() {
         ("GET", design, reader, 404),
         ("PUT", design, writer, 201),
         ("GET", design, reader, 200),
-        ("GET", "/couchBase/guarded%2Fmaster/_design/x", writer, 403),
+        ("GET", "/couchBase/guarded%2Fmaster/_design/x", writer, 404),
+        ("GET", "/couchBase/guarded%2Fmaster/_design/x", other, 403),
+        ("GET", "/couchBase/guarded%2B0123/_design/x", other, 403),
+        ("PUT", "/couchBase/guarded%2B0123/_design/x", reader, 403),
+        ("GET", "/couchBase/elsewhere%2B0123/_design/x", writer, 403),
         ("POST", "/couchBase/guarded/_try", writer, 400),
     ] {
         let (found, head, body) = ask(method, path, login, "{}");
         assert_eq!(found, wanted, "{method} {path} {login}: {head}\n{body}");
     }
+    // Clients before version 3 add the uuid to the bucket, as `couchApiBase` has it.
+    let (found, _, body) = ask("GET", "/couchBase/guarded%2B0123/_design/x", reader, "");
+    assert_eq!(found, 404);
+    assert!(body.contains("uuids_dont_match"), "{body}");
     // The same answer as on the port of views, in the same words.
     let view = "/guarded/_design/x/_view/y?limit=1&key=%22a%22";
     let own = exchange(connect(node.ports().capi), "GET", view, Some(reader), (FORM, ""));

@@ -19,7 +19,7 @@ use crate::{
     desk::{BEHIND_FEW, Change, Entry, Lane, Wants},
     lane::Runner,
     mistakes::ViewMistakes,
-    shared::{Setup, Shared, State, covers},
+    shared::{Outlet, Setup, Shared, State, covers},
 };
 
 /// Keeps the indexes of one bucket up to date, in threads of its own.
@@ -74,6 +74,17 @@ pub struct IndexStatus {
     pub live_bytes: u64,
     /// What its views leave out, by map function.
     pub mistakes: Vec<ViewMistakes>,
+}
+
+/// How far an index is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexCourse {
+    /// The design documents that it serves, without `_design/`.
+    pub names: Vec<String>,
+    /// Changes that queries see, of all vBuckets that are served here.
+    pub done: u64,
+    /// Changes that they do not see yet.
+    pub left: u64,
 }
 
 /// How the indexes of a bucket are.
@@ -218,15 +229,34 @@ impl Indexer {
         })
     }
 
-    /// How the indexes are.
+    /// How far the indexes are that are fed. Figures ask often, so nothing is read of an index but the seqnos of its vBuckets.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn courses(&self) -> Vec<IndexCourse> {
+        let high = self.served();
+        let state = self.shared.state.lock();
+        let fed = state.desk.entries().iter().filter(|(signature, entry)| is_fed(&state, signature, entry));
+        let course = |(signature, entry): (&Signature, &Entry)| {
+            let snapshot = state.outlets.get(signature).and_then(|outlet| outlet.snapshot.as_ref());
+            let (done, left) = done_and_left(snapshot, &high);
+            IndexCourse { names: entry.names.iter().cloned().collect(), done, left }
+        };
+        fed.map(course).collect()
+    }
+
+    /// The vBuckets that are served here, with their newest seqnos.
+    fn served(&self) -> BTreeMap<VbId, Seqno> {
         let served: Vec<VbId> = {
             let state = self.shared.state.lock();
             state.desk.copies().iter().filter(|(_, copy)| copy.served).map(|(vb, _)| *vb).collect()
         };
         let seqno = |vb: &VbId| self.setup.bucket.vb_newest(*vb).map_or(Seqno(0), |(_, seqno)| seqno);
-        let high: BTreeMap<VbId, Seqno> = served.iter().map(|vb| (*vb, seqno(vb))).collect();
+        served.iter().map(|vb| (*vb, seqno(vb))).collect()
+    }
+
+    /// How the indexes are.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let high = self.served();
         let follows: Vec<VbId> = {
             let state = self.shared.state.lock();
             state.desk.copies().iter().filter(|(_, copy)| copy.follows).map(|(vb, _)| *vb).collect()
@@ -323,6 +353,23 @@ fn why_late(state: &State, signature: &Signature, wanted: &Wants) -> String {
     }
 }
 
+/// Whether an index has everything already, or is to have it.
+fn is_fed(state: &State, signature: &Signature, entry: &Entry) -> bool {
+    let has_what_was_asked = |outlet: &Outlet| covers(&outlet.whole, &entry.wants);
+    entry.is_production() || !state.outlets.get(signature).is_some_and(has_what_was_asked)
+}
+
+/// Changes of these vBuckets that queries see, and those that they do not see yet.
+fn done_and_left(snapshot: Option<&Snapshot>, high: &BTreeMap<VbId, Seqno>) -> (u64, u64) {
+    let (mut done, mut left) = (0, 0);
+    for (vb, high) in high {
+        let seen = snapshot.and_then(|snapshot| snapshot.state(*vb)).map_or(0, |state| state.seqno.get());
+        done += seen.min(high.get());
+        left += high.get().saturating_sub(seen);
+    }
+    (done, left)
+}
+
 fn status_of(
     state: &State,
     signature: &Signature,
@@ -332,12 +379,7 @@ fn status_of(
     let entry = state.desk.entries().get(signature)?;
     let outlet = state.outlets.get(signature);
     let snapshot = outlet.and_then(|outlet| outlet.snapshot.as_ref());
-    let (mut done, mut left) = (0, 0);
-    for (vb, high) in high {
-        let seen = snapshot.and_then(|snapshot| snapshot.state(*vb)).map_or(0, |state| state.seqno.get());
-        done += seen.min(high.get());
-        left += high.get().saturating_sub(seen);
-    }
+    let (done, left) = done_and_left(snapshot, high);
     // In the middle of a snapshot it would begin anew.
     let seen =
         |vb: &VbId| outlet.and_then(|outlet| outlet.whole.get(vb)).map_or(Seqno(0), |(_, seqno)| *seqno);
@@ -351,7 +393,7 @@ fn status_of(
         names: entry.names.iter().cloned().collect(),
         lane: entry.lane,
         is_open: snapshot.is_some(),
-        is_fed: entry.is_production() || !outlet.is_some_and(|outlet| covers(&outlet.whole, &entry.wants)),
+        is_fed: is_fed(state, signature, entry),
         failure: entry.failure.clone(),
         done,
         left,

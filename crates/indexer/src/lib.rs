@@ -25,7 +25,7 @@ mod shared;
 pub use self::{
     alarm::{Alarm, Alarms},
     desk::{Change, Lane, Wants},
-    indexer::{IndexStatus, Indexer, Status, WaitError},
+    indexer::{IndexCourse, IndexStatus, Indexer, Status, WaitError},
     pace::Pacing,
     places::Places,
     shared::{Batches, Setup},

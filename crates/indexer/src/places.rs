@@ -21,13 +21,13 @@ type Ask = Arc<dyn Fn() + Send + Sync>;
 
 /// See the module.
 pub struct Places {
-    most: usize,
     state: Mutex<State>,
     freed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
+    most: usize,
     next: u64,
     /// Those that wait, the first one first, and whether their functions are slow.
     waiting: VecDeque<(u64, bool)>,
@@ -54,7 +54,14 @@ impl Places {
     /// So many places, one at least.
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most: most.max(1), state: Mutex::default(), freed: Condvar::new() })
+        let state = State { most: most.max(1), ..State::default() };
+        Arc::new(Self { state: Mutex::new(state), freed: Condvar::new() })
+    }
+
+    /// From now on there are so many, one at least. Lanes keep places that are too many by then until they give them back.
+    pub fn set_most(&self, most: usize) {
+        self.state.lock().most = most.max(1);
+        self.freed.notify_all();
     }
 
     /// How many lanes have one.
@@ -74,7 +81,7 @@ impl Places {
         let number = state.next;
         state.next += 1;
         state.waiting.push_back((number, is_slow));
-        while !state.is_next(number, self.most) {
+        while !state.is_next(number) {
             if !goes_on() {
                 state.waiting.retain(|(waiting, _)| *waiting != number);
                 drop(state);
@@ -86,7 +93,7 @@ impl Places {
             drop(state);
             asks.iter().for_each(|ask| ask());
             state = self.state.lock();
-            if !state.is_next(number, self.most) {
+            if !state.is_next(number) {
                 self.freed.wait_for(&mut state, LOOK);
             }
         }
@@ -101,17 +108,17 @@ impl Places {
         let state = self.state.lock();
         let slow = state.held.values().filter(|(is_slow, _)| *is_slow).count();
         let left = slow.saturating_sub(usize::from(is_slow));
-        state.waiting.iter().any(|(_, waits_slow)| !waits_slow || left < self.most.div_ceil(2))
+        state.waiting.iter().any(|(_, waits_slow)| !waits_slow || left < state.most.div_ceil(2))
     }
 }
 
 impl State {
     /// Whether a place is free, and nobody else gets it first.
-    fn is_next(&self, number: u64, most: usize) -> bool {
+    fn is_next(&self, number: u64) -> bool {
         let slow = self.held.values().filter(|(is_slow, _)| *is_slow).count();
-        let may = |is_slow: bool| !is_slow || slow < most.div_ceil(2);
+        let may = |is_slow: bool| !is_slow || slow < self.most.div_ceil(2);
         let first = self.waiting.iter().find(|(_, is_slow)| may(*is_slow));
-        self.held.len() < most && first.is_some_and(|(first, _)| *first == number)
+        self.held.len() < self.most && first.is_some_and(|(first, _)| *first == number)
     }
 }
 
@@ -187,5 +194,19 @@ mod tests {
         drop(slow);
         assert_eq!(third.join().unwrap(), Some(()));
         assert!(!places.is_awaited(true));
+    }
+
+    #[test]
+    fn more_places_are_had_at_once_and_fewer_as_they_are_given_back() {
+        let places = Places::new(1);
+        let first = places.take(false, silent(), &|| true).unwrap();
+        assert!(places.take(false, silent(), &|| false).is_none());
+        places.set_most(2);
+        let second = places.take(false, silent(), &|| false).unwrap();
+        places.set_most(0);
+        drop(first);
+        assert!(places.take(false, silent(), &|| false).is_none(), "the one place is held");
+        drop(second);
+        assert!(places.take(false, silent(), &|| false).is_some());
     }
 }

@@ -549,6 +549,30 @@ impl Route {
     /// What stands in a path where the route says `name`, which is in braces.
     pub(crate) fn parameter<'p>(&self, name: &str, path: &'p [String]) -> Option<&'p str> {
         let at = self.segments().position(|segment| segment == name)?;
-        path.get(at).map(String::as_str)
+        let segment = path.get(at).map(String::as_str)?;
+        let is_of_views = name == "{bucket}" && self.segments().next() == Some("couchBase");
+        Some(if is_of_views { bucket_of_views(segment) } else { segment })
+    }
+}
+
+/// The bucket that a segment names on the ports of views: `B`, `B+UUID`, `B/17` or `B/master;UUID`. The service takes the same one.
+fn bucket_of_views(segment: &str) -> &str {
+    segment.split(['+', '/', ';']).next().unwrap_or(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_is_one_of_the_bucket_that_the_service_of_views_takes() {
+        for segment in ["b", "b+0123", "b/17", "b/master;0123", "b;x+y", "b+"] {
+            let path = ["couchBase", segment, "_design", "x"].map(str::to_owned);
+            let route = find("GET", &path).unwrap();
+            assert_eq!(route.parameter("{bucket}", &path), Some("b"), "{segment}");
+        }
+        let path = ["pools", "default", "buckets", "b+0123", "ddocs"].map(str::to_owned);
+        let route = find("GET", &path).unwrap();
+        assert_eq!(route.parameter("{bucket}", &path), Some("b+0123"), "other paths name buckets alone");
     }
 }

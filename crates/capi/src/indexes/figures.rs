@@ -30,8 +30,7 @@ impl Figures for OfNode {
 
     fn progress(&self, bucket: &BucketUuid) -> Vec<Progress> {
         let Some(indexes) = self.indexes(bucket) else { return Vec::new() };
-        let fed = indexes.indexer.status().indexes.into_iter().filter(|index| index.is_fed);
-        let of_documents = fed.flat_map(|index| {
+        let of_documents = indexes.indexer.courses().into_iter().flat_map(|index| {
             let (done, total) = (index.done, index.done + index.left);
             let told =
                 move |name: String| Progress { design_document: format!("{DESIGN}{name}"), done, total };

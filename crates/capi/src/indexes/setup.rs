@@ -17,10 +17,13 @@ const MEMORY_PART: u64 = 8;
 const MEMORY_MIB_MIN: u64 = 32;
 const MEMORY_MIB_MAX: u64 = 1024;
 
-/// Processes that run map functions at the same time, for each processor and at least.
+/// Processes that run map functions at the same time, for each processor and at least. Those beyond the least map no more together than
+/// what documents of the node may take.
 const PROCESSES_OF_PROCESSOR: usize = 2;
 const PROCESSES_MIN: usize = 4;
 const PROCESSES_MAX: usize = 32;
+/// What such a process may map at most (`ADDRESS_SPACE` of the command that runs functions).
+const PROCESS_MIB: u64 = 1024;
 
 /// After a start copies are served within seconds, but for those that an election has to find first.
 const STRAYS_KEPT: Duration = Duration::from_mins(10);
@@ -31,10 +34,15 @@ pub(super) fn memory_max(metadata: &Metadata) -> usize {
     usize::try_from(mib << 20).unwrap_or(usize::MAX)
 }
 
-/// The places that processes of all buckets share.
-pub(super) fn places() -> Arc<Places> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    Places::new(processors.saturating_mul(PROCESSES_OF_PROCESSOR).clamp(PROCESSES_MIN, PROCESSES_MAX))
+/// How many processes of all buckets run map functions at the same time.
+pub(super) fn processes_max(metadata: &Metadata) -> usize {
+    processes_of(std::thread::available_parallelism().map_or(1, usize::from), metadata.quotas.data_mb)
+}
+
+fn processes_of(processors: usize, quota_mib: u64) -> usize {
+    let by_memory = usize::try_from(quota_mib / PROCESS_MIB).unwrap_or(usize::MAX);
+    let by_processors = processors.saturating_mul(PROCESSES_OF_PROCESSOR);
+    by_processors.min(by_memory).clamp(PROCESSES_MIN, PROCESSES_MAX)
 }
 
 /// What the indexer of a bucket is given.
@@ -110,5 +118,19 @@ impl Alarm for OfThread {
 
     fn wait(&self, patience: Duration) -> BTreeSet<u64> {
         self.0.wait(patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_functions_map_no_more_than_documents_may_take() {
+        let cases =
+            [(1, 100, 4), (16, 100, 4), (16, 8 << 10, 8), (2, 64 << 10, 4), (16, 64 << 10, 32), (64, u64::MAX, 32)];
+        for (processors, quota_mib, most) in cases {
+            assert_eq!(processes_of(processors, quota_mib), most, "{processors} processors, {quota_mib} MiB");
+        }
     }
 }

@@ -36,7 +36,7 @@ use crate::{
 
 /// So long a move, an election or a node that knows too little is waited for.
 const MOVING: Duration = Duration::from_secs(30);
-/// So long a node that cannot be reached is asked again.
+/// So long a node that cannot be reached, or has no service running, is asked again.
 const UNREACHABLE: Duration = Duration::from_secs(5);
 /// Between two rounds, unless the metadata change earlier.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -247,8 +247,9 @@ async fn there(
         match there.answer.next().await {
             Ok(Some(part)) => there.remote.push(&part),
             Ok(None) => there.remote.close(Ok(())),
+            // A node that starts is soon there. On another one the service has failed, which time does not mend.
             Err(AskError::Refused(why)) if why == NOT_RUNNING => {
-                return Outcome::Again(SourceError::new(address, why));
+                return Outcome::Unreachable(SourceError::new(address, why));
             }
             Err(AskError::Refused(why)) => return refused_by(address, Refused::of(why)),
             Err(AskError::TimedOut) => return Outcome::Failed(SourceError::new(address, "timeout")),

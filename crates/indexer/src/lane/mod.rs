@@ -16,7 +16,7 @@ use std::{
 use base::{Seqno, VbId, VbUuid};
 use views::{
     design::Signature,
-    index::{IndexError, Snapshot},
+    index::{Functions, IndexError, NoFunctions, Snapshot},
     worker::Host,
 };
 
@@ -455,12 +455,16 @@ impl Runner {
         }
     }
 
-    /// Calls something with an index and what runs its reductions.
+    /// Calls something with an index and what runs its reductions. Where these are all built in, no process is needed, nor its place.
     fn with_functions<T>(
         &mut self,
         signature: &Signature,
-        call: impl FnOnce(&mut Member, &mut Reducer<'_>) -> T,
+        call: impl FnOnce(&mut Member, &mut dyn Functions) -> T,
     ) -> Option<T> {
+        let member = self.members.get_mut(signature)?;
+        if member.entry.definition.sources().reduces.is_empty() {
+            return Some(call(member, &mut NoFunctions));
+        }
         let context = self.context(signature)?;
         let host = self.host.as_mut()?;
         let mut reducer = Reducer { host, context, shared: &self.shared, turn: Turn::default() };

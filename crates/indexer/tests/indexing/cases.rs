@@ -28,6 +28,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ),
     ("a_query_waits_while_others_write", a_query_waits_while_others_write),
     ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
+    ("what_needs_no_function_needs_no_process", what_needs_no_function_needs_no_process),
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
     ("a_copy_lacks_its_index_until_that_is_close", following::a_copy_lacks_its_index_until_that_is_close),
     ("a_copy_may_take_over_at_any_time", following::a_copy_may_take_over_at_any_time),
@@ -302,4 +303,25 @@ fn buckets_take_turns_where_there_is_one_process() {
     // A stop waits for nobody's place.
     drop(worlds);
     assert_eq!(places.held(), 0);
+}
+
+/// A node's places may all be taken by functions of other buckets for as long as these like.
+fn what_needs_no_function_needs_no_process() {
+    let mut world = World::new(&[("a", NUMBERS)]);
+    world.change(300);
+    world.persist();
+    world.start();
+    world.check(NUMBERS);
+    // A clean stop makes everything durable, so nothing is left to be mapped.
+    world.indexer = None;
+    world.places = Places::new(1);
+    world.start();
+    world.wait_for(NUMBERS).unwrap();
+    assert_eq!(world.places.held(), 0, "nothing was mapped");
+    let (signature, vb) = (document(NUMBERS).signature(), VbId(3));
+    let had = |world: &World| world.indexer().snapshot(&signature)?.state(vb).cloned();
+    assert!(had(&world).is_some());
+    world.leave(vb);
+    world.poll("the rows of a vBucket that left", || had(&world).is_none().then_some(()));
+    assert_eq!(world.places.held(), 0, "showing that takes no process");
 }

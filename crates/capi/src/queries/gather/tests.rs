@@ -256,6 +256,17 @@ fn a_node_whose_service_has_not_started_yet_is_asked_again() {
 }
 
 #[test]
+fn a_node_whose_service_does_not_run_is_asked_for_as_long_as_one_that_cannot_be_reached() {
+    let mut world = World::new();
+    world.unreachable = Duration::ZERO;
+    world.others.starting.lock().unwrap().insert(NodeId(2));
+    let told = format!("\"errors\":[\r\n{{\"from\":\"n2:8092\",\"reason\":\"{NOT_RUNNING}\"}}\r\n]\r\n}}\n");
+    let expected = rows(&[0, 1, 2]) + ",\r\n" + &told;
+    assert_eq!(world.told("reduce=false&stale=false"), Ok(expected));
+    assert_eq!(world.others.asked.load(SeqCst), 2, "each of the other nodes was asked once");
+}
+
+#[test]
 fn a_node_that_is_behind_is_told_and_where_nobody_answers_the_status_says_so() {
     let world = World::new();
     world.homes[2].state().store(3);
