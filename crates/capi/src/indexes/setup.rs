@@ -127,8 +127,14 @@ mod tests {
 
     #[test]
     fn processes_of_functions_map_no_more_than_documents_may_take() {
-        let cases =
-            [(1, 100, 4), (16, 100, 4), (16, 8 << 10, 8), (2, 64 << 10, 4), (16, 64 << 10, 32), (64, u64::MAX, 32)];
+        let cases = [
+            (1, 100, 4),
+            (16, 100, 4),
+            (16, 8 << 10, 8),
+            (2, 64 << 10, 4),
+            (16, 64 << 10, 32),
+            (64, u64::MAX, 32),
+        ];
         for (processors, quota_mib, most) in cases {
             assert_eq!(processes_of(processors, quota_mib), most, "{processors} processors, {quota_mib} MiB");
         }
