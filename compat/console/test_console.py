@@ -80,6 +80,7 @@ class Console(unittest.TestCase):
     def test_03_the_overview_answers_its_questions_in_light_and_dark(self):
         for question in ("Is it healthy?", "Is it slow?", "What runs out, and when?", "What has changed?"):
             self.heading(question)
+        expect(self.page.get_by_role("cell", name="Memory given to buckets", exact=True)).to_be_visible()
         self.assertEqual(self.browser.barriers(), [])
         self.press("Dark")
         self.assertEqual(self.browser.barriers(), [])

@@ -17,6 +17,7 @@ use crate::{
     certificates::Certificates,
     cluster_status::ClusterStatus,
     documents::{DocumentAnswer, DocumentQuestion},
+    forecasts::Foretold,
     latency::{LatencyPast, LatencyZoom},
     objectives::Counted,
     routes::{FiringAlert, Probed},
@@ -118,6 +119,10 @@ pub trait NodeControl: Gate {
     }
     /// What fires on this node, the gravest first.
     fn firing_alerts(&self) -> Vec<FiringAlert> {
+        Vec::new()
+    }
+    /// What this node foretells of itself.
+    fn forecasts(&self) -> Vec<Foretold> {
         Vec::new()
     }
     /// What this node has counted for every objective.

@@ -21,6 +21,7 @@ mod control;
 pub mod documents;
 mod events;
 mod figures;
+mod forecasts;
 pub mod latency;
 #[cfg(test)]
 mod matrix;
@@ -37,6 +38,7 @@ pub use control::{
     AnswerParts, BucketStatsView, Callee, Indexing, JoinOffer, NodeCall, NodeControl, Obstacle,
 };
 pub use events::differing;
+pub use forecasts::{Foretold, Limit, Outlook, PastForecasts};
 pub use objectives::{Counted, Source};
 pub use routes::{
     FiringAlert, PRODUCT_VERSION, ProbeSettings, Probed, ProbedBuckets, ProbedOperation, SETTEE_VERSION,

@@ -5,6 +5,7 @@
 
 mod commands;
 mod log;
+mod outlook;
 mod progress;
 mod songs;
 mod table;

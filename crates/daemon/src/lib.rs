@@ -16,7 +16,7 @@
 //! | `watching` | what was found by those duties: alerts, clocks, objectives, probes |
 //! | `buckets` | the open buckets and the threads that serve them |
 //! | `talk` | talk with other nodes: the group of the metadata, questions and answers, proposals |
-//! | `past` | the past of statistics, in memory and in files |
+//! | `past` | the past of statistics, in memory and in files, and what it foretells |
 //! | `audit` | the audit trail |
 //! | `statistics` | the statistics that are not the data path's |
 //! | `setup` | what a node is started with: options, identity, listeners, certificates; and why it could not be |

@@ -7,6 +7,7 @@ use dataplane::{Workers, links::Links};
 use crate::{
     audit::AuditLog,
     buckets::open::OpenBuckets,
+    control::Control,
     services::Services,
     setup::{
         closing::NotClosed,
@@ -51,6 +52,7 @@ pub(crate) struct Running {
     pub(crate) services: Services,
     pub(crate) links: Arc<Links>,
     pub(crate) agreement: Arc<Agreement>,
+    pub(crate) control: Arc<Control>,
     pub(crate) control_plane: tokio::runtime::Runtime,
     pub(crate) shutdown: tokio::sync::watch::Sender<bool>,
     // Last: dropped after everything that reports to it.
@@ -116,6 +118,8 @@ impl Running {
         self.links.stop();
         self.services.stopping();
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
+        // By now nothing is counted or sampled any more.
+        self.control.write_pasts(DRAIN_GRACE);
         self.services.stop();
         self.agreement.stop();
         self.node_threads.into_iter().for_each(NodeThread::stop);

@@ -95,6 +95,7 @@ pub(crate) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
         services,
         links,
         agreement,
+        control,
         control_plane,
         shutdown,
         _audit: plane.audit,

@@ -7,4 +7,5 @@
 #![forbid(unsafe_code)]
 
 pub mod forecast;
+pub mod live;
 pub mod sizing;

@@ -108,10 +108,18 @@ alerts! {
         "The disk of a node has less free space than is kept free; only deletions are accepted.",
         "Documents, or files of others, have filled the disk.",
         "Free space, delete documents, or add a disk or nodes.";
-    DISK_FILLS "disk_fills" Warning 60 3600:
+    DISK_FILLS "disk_fills" Warning 0 3600:
         "The disk of a node will be full within two weeks at the pace of the last two.",
         "The stored data grows. The forecast is a robust line through the last two weeks.",
-        "Add nodes or disk in time. `settee plan` says how many.";
+        "Add nodes or disk in time. `settee plan --from HOST` says how many.";
+    MEMORY_FILLS "memory_fills" Warning 0 3600:
+        "The memory of a bucket will reach its high watermark on a node within two weeks, at the pace of the last two.",
+        "The bucket grows. The forecast is a robust line through the last two weeks, with what hours of the day add.",
+        "Raise the quota or add nodes, unless it is all right that values leave memory. `settee plan --from HOST` shows the forecasts.";
+    METADATA_FILLS "metadata_fills" Warning 0 3600:
+        "Keys and metadata of a bucket will take more than half of its quota on a node within two weeks, at the pace of the last two.",
+        "The number of documents grows. Keys and metadata stay in memory with value eviction.",
+        "Raise the quota, add nodes, or switch the bucket to full eviction. `settee plan --from HOST` shows the forecasts.";
     BURN_PAGE "budget_burns_fast" Critical 0 60:
         "Operations miss an objective so often that its error budget is used many times too fast.",
         "Requests are slower than the objective asks for, on this node.",

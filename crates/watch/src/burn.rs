@@ -196,6 +196,40 @@ impl Judgement {
     }
 }
 
+/// When an error budget is used up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetEnd {
+    /// `notEnoughData`, `reached`, `dated` or `notInSight`.
+    pub outlook: &'static str,
+    /// In how many seconds, at the pace of the last three days.
+    pub likely_secs: Option<u64>,
+    /// In how many seconds at the fastest pace of the last six hours, day and three days.
+    pub early_secs: Option<u64>,
+    /// Percent of the budget that a day takes, at the pace of the last three.
+    pub per_day: Option<f64>,
+}
+
+impl Judgement {
+    /// When the budget is used up at the pace of late. A pace that the period makes up for uses up nothing.
+    #[must_use]
+    pub fn budget_ends(&self, period_days: u16) -> BudgetEnd {
+        let (days, pace) = (f64::from(period_days.max(1)), |span: Span| self.burn[span as usize]);
+        let per_day = pace(Span::Days3).map(|burn| burn / days * 100.0);
+        let end = |outlook, likely_secs, early_secs| BudgetEnd { outlook, likely_secs, early_secs, per_day };
+        let Some(left) = self.budget_left else { return end("notEnoughData", None, None) };
+        if left <= 0.0 {
+            return end("reached", None, None);
+        }
+        let secs = |burn: f64| (burn > 1.0).then(|| (left / burn * days * 86_400.0) as u64);
+        let early =
+            [Span::Hours6, Span::Day1, Span::Days3].into_iter().filter_map(pace).filter_map(secs).min();
+        match pace(Span::Days3).and_then(secs) {
+            Some(likely) => end("dated", Some(likely), early),
+            None => end("notInSight", None, early),
+        }
+    }
+}
+
 /// Judges what was counted against a target in parts of a million.
 #[must_use]
 pub fn judge(target_ppm: u32, counted: &Spans) -> Judgement {
@@ -245,6 +279,27 @@ mod tests {
         assert_eq!(judge(999_000, &few).holds, [false; 4], "chance");
         let enough = all(90, EVENTS_MIN);
         assert_eq!(judge(999_000, &enough).worst(), Some(&RULES[0]));
+    }
+
+    #[test]
+    fn a_budget_ends_at_the_pace_of_late() {
+        let day = 86_400;
+        let mut counted = all(1_000_000, 1_000_000);
+        assert_eq!(judge(999_000, &counted).budget_ends(28).outlook, "notInSight");
+        // Half of the budget is left; three days use twice of what they may, and the last hours four times.
+        counted.period = Counts { good: 999_500, total: 1_000_000 };
+        counted.spans[Span::Days3 as usize] = Counts { good: 998_000, total: 1_000_000 };
+        counted.spans[Span::Hours6 as usize] = Counts { good: 996_000, total: 1_000_000 };
+        let ends = judge(999_000, &counted).budget_ends(28);
+        let near = |secs: Option<u64>, days: u64| secs.unwrap().abs_diff(days * day) <= 1;
+        assert!(ends.outlook == "dated" && near(ends.likely_secs, 7), "{ends:?}");
+        assert_eq!(ends.early_secs.map(|secs| (secs + 1) * 2 / day), Some(7));
+        assert!((ends.per_day.unwrap() - 200.0 / 28.0).abs() < 1e-6);
+        counted.spans[Span::Days3 as usize] = Counts { good: 999_100, total: 1_000_000 };
+        let ends = judge(999_000, &counted).budget_ends(28);
+        assert!(ends.outlook == "notInSight" && ends.early_secs.is_some(), "{ends:?}");
+        assert_eq!(judge(999_900, &counted).budget_ends(28).outlook, "reached");
+        assert_eq!(judge(999_000, &Spans::default()).budget_ends(28).outlook, "notEnoughData");
     }
 
     #[test]

@@ -1,12 +1,21 @@
-//! `/settee/alerts`: what fires now on every node, and which alerts there are. Of Settee alone.
+//! `/settee/alerts`: what fires now on every node, and which alerts there are. `/settee/forecast`: what runs out on every node, and when.
+//! Of Settee alone.
+//!
+//! Of forecasts a sender sees those of buckets whose statistics it may see, and of disks where it may see the cluster's.
 
+use cluster::auth::Privilege;
 use http::reply::{self, Outcome, json_ok};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use watch::alerts::ALERTS;
+use watch::{alerts::ALERTS, judge};
 
-use super::{nodes, silences::silenced_until, users::rfc3339};
-use crate::{call::Call, figures};
+use super::{nodes, now_ms, silences::silenced_until, users::rfc3339};
+use crate::{
+    call::Call,
+    figures,
+    forecasts::{Foretold, Outlook},
+    objectives,
+};
 
 /// Where a node tells the others what fires on it.
 const PATH: &str = "/_settee/alerts";
@@ -26,8 +35,13 @@ pub struct FiringAlert {
     pub since_secs: u64,
 }
 
+/// `GET /settee/alerts` or `GET /settee/forecast`.
+pub(super) async fn of_every_node(call: &Call, what: &str) -> Outcome {
+    if what == "forecast" { forecasts(call).await } else { list(call).await }
+}
+
 /// `GET /settee/alerts`.
-pub(super) async fn list(call: &Call) -> Outcome {
+async fn list(call: &Call) -> Outcome {
     let (told, missing) = figures::every(call, PATH, call.api.control.firing_alerts()).await;
     let mut firing: Vec<Value> = told
         .into_iter()
@@ -66,6 +80,92 @@ pub(super) fn kinds() -> Outcome {
 pub(super) fn show(call: &Call) -> Outcome {
     match serde_json::to_value(call.api.control.firing_alerts()) {
         Ok(firing) => Ok(json_ok(&firing)),
+        Err(error) => Err(reply::bad_request(&error.to_string())),
+    }
+}
+
+/// Where a node tells the others what it foretells of itself.
+const FORECASTS_PATH: &str = "/_settee/forecast";
+
+/// `GET /settee/forecast`: the soonest first.
+async fn forecasts(call: &Call) -> Outcome {
+    let (told, missing) = figures::every(call, FORECASTS_PATH, call.api.control.forecasts()).await;
+    let sees = |one: &Foretold| match &one.bucket {
+        Some(bucket) => {
+            call.meta.buckets.contains_key(bucket) && call.holds(Privilege::Stats, Some(bucket.as_str()))
+        }
+        None => call.holds(Privilege::ClusterStats, None),
+    };
+    let name = |node| call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
+    let mut shown: Vec<(Option<u64>, Value)> = told
+        .into_iter()
+        .flat_map(|(node, forecasts)| forecasts.into_iter().map(move |one| (node, one)))
+        .filter(|(_, one)| sees(one))
+        .map(|(node, one)| (soon(&one), view(name(node), &one)))
+        .collect();
+    shown.extend(budgets(call).await);
+    shown.sort_by_key(|(soon, _)| soon.unwrap_or(u64::MAX));
+    let missing: Vec<_> = missing.into_iter().filter_map(name).collect();
+    let shown: Vec<_> = shown.into_iter().map(|(_, one)| one).collect();
+    Ok(json_ok(&json!({ "forecasts": shown, "missingNodes": missing })))
+}
+
+/// What forecasts are sorted by: what has been reached comes first.
+fn soon(one: &Foretold) -> Option<u64> {
+    match one.outlook {
+        Outlook::Reached => Some(0),
+        _ => one.likely_secs,
+    }
+}
+
+fn view(node: Option<String>, one: &Foretold) -> Value {
+    let at = |secs: Option<u64>| secs.map(|secs| rfc3339(secs.saturating_mul(1_000)));
+    json!({
+        "what": one.what.name(), "node": node, "bucket": one.bucket, "value": one.value, "limit": one.limit,
+        "perDay": one.per_day, "outlook": one.outlook.name(), "likely": at(one.likely_secs),
+        "early": at(one.early_secs), "pastForecasts": one.past, "madeAt": at(Some(one.at_secs)),
+    })
+}
+
+/// When error budgets of objectives are used up at the pace of the last days.
+async fn budgets(call: &Call) -> Vec<(Option<u64>, Value)> {
+    let now = now_ms() / 1_000;
+    let visible: Vec<_> = call
+        .meta
+        .buckets
+        .iter()
+        .filter(|(name, info)| {
+            !info.objectives.is_empty() && call.holds(Privilege::BucketRead, Some(name.as_str()))
+        })
+        .collect();
+    if visible.is_empty() {
+        return Vec::new();
+    }
+    let together = objectives::together(call).await;
+    let objectives =
+        visible.into_iter().flat_map(|(bucket, info)| info.objectives.iter().map(move |one| (bucket, one)));
+    objectives
+        .map(|(bucket, (name, objective))| {
+            let judged = judge(objective.target_ppm, &together.of(bucket, name));
+            let ends = judged.budget_ends(objective.period_days);
+            let at = |secs: Option<u64>| secs.map(|secs| now.saturating_add(secs));
+            let text = |secs: Option<u64>| at(secs).map(|secs| rfc3339(secs.saturating_mul(1_000)));
+            let soon = if ends.outlook == "reached" { Some(0) } else { at(ends.likely_secs) };
+            let shown = json!({
+                "what": "objective", "node": null, "bucket": bucket, "objective": name,
+                "value": judged.budget_left.map(|left| (1.0 - left) * 100.0), "limit": 100.0, "perDay": ends.per_day,
+                "outlook": ends.outlook, "likely": text(ends.likely_secs), "early": text(ends.early_secs),
+                "pastForecasts": [], "madeAt": rfc3339(now.saturating_mul(1_000)),
+            });
+            (soon, shown)
+        })
+        .collect()
+}
+
+/// `POST /_settee/forecast`: what this node foretells of itself.
+pub(super) fn show_forecasts(call: &Call) -> Outcome {
+    match serde_json::to_value(call.api.control.forecasts()) {
+        Ok(forecasts) => Ok(json_ok(&forecasts)),
         Err(error) => Err(reply::bad_request(&error.to_string())),
     }
 }

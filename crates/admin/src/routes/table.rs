@@ -315,6 +315,11 @@ pub(crate) const ROUTES: &[Route] = &[
     get("settee/probe", SEES, "What every node's probes of buckets on nodes have found."),
     put("settee/probe", MANAGES, "Sets which buckets are probed, whether by writes too, and how often."),
     get("settee/probe/metrics", Needs::Cluster(P::ClusterStats), "This node's probes under published names."),
+    get(
+        "settee/forecast",
+        Needs::AnyBucket(P::Stats),
+        "What runs out on every node, and when, by what was sampled.",
+    ),
     get("settee/slow", SEES, "Operations that took half a second or longer of late, on every node."),
     // A key is content.
     get(

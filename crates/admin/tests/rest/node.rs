@@ -14,8 +14,8 @@ use cluster::{
     auth::INTERNAL_USER, consensus::Epoch,
 };
 use settee_admin::{
-    Api, BucketStatsView, Callee, Certificates, ClusterStatus, FiringAlert, InboxFile, JoinOffer, NodeCall,
-    NodeControl, Obstacle, Regenerate,
+    Api, BucketStatsView, Callee, Certificates, ClusterStatus, FiringAlert, Foretold, InboxFile, JoinOffer,
+    Limit, NodeCall, NodeControl, Obstacle, Outlook, PastForecasts, Regenerate,
     documents::{Document, DocumentAct, DocumentAnswer, DocumentQuestion, DocumentRefusal, Octets, Version},
 };
 use stats::{
@@ -392,6 +392,27 @@ impl NodeControl for FakeNode {
                 .filter(|_| zoom != Zoom::Year)
                 .collect(),
         })
+    }
+    fn forecasts(&self) -> Vec<Foretold> {
+        let of = |what, bucket: Option<&str>, likely_secs: Option<u64>| Foretold {
+            what,
+            bucket: bucket.map(str::to_owned),
+            value: 50.0,
+            limit: 100.0,
+            per_day: Some(2.5),
+            outlook: if likely_secs.is_some() { Outlook::Dated } else { Outlook::Reached },
+            likely_secs,
+            early_secs: likely_secs.map(|secs| secs - 86_400),
+            past: vec![PastForecasts { days: 7, percent: 1.5, forecasts: 3 }],
+            at_secs: 1_700_000_000,
+        };
+        vec![
+            of(Limit::Disk, None, Some(1_703_000_000)),
+            of(Limit::Memory, Some("a"), Some(1_701_728_000)),
+            of(Limit::Memory, Some("b"), Some(1_702_000_000)),
+            of(Limit::Metadata, Some("a"), None),
+            of(Limit::Memory, Some("dropped"), None),
+        ]
     }
     fn firing_alerts(&self) -> Vec<FiringAlert> {
         vec![FiringAlert {

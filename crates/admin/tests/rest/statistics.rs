@@ -79,6 +79,40 @@ fn samples_are_told_for_a_time_and_to_nodes_of_the_cluster() {
 }
 
 #[test]
+fn forecasts_are_shown_the_soonest_first_and_by_the_rights_of_the_reader() {
+    let node = TestNode::initialized();
+    for bucket in ["a", "b"] {
+        node.post("/pools/default/buckets", &format!("name={bucket}&ramQuota=100&replicaNumber=0"));
+    }
+    let seen = |user: Option<&str>| -> Vec<String> {
+        let told = node.send("GET", "/settee/forecast", user, None);
+        assert_eq!(told.status, 200, "{}", told.body);
+        let text = |one: &serde_json::Value, name: &str| one[name].as_str().unwrap_or("-").to_owned();
+        let all = told.json()["forecasts"].as_array().unwrap().clone();
+        all.iter().map(|one| format!("{} {}", text(one, "what"), text(one, "bucket"))).collect()
+    };
+    assert_eq!(seen(ADMIN), ["metadata a", "memory a", "memory b", "disk -"]);
+    let first = node.get("/settee/forecast").json()["forecasts"][1].clone();
+    let host = node.get("/nodes/self").json()["hostname"].clone();
+    assert_eq!(
+        first,
+        json!({
+            "what": "memory", "node": host, "bucket": "a", "value": 50.0, "limit": 100.0, "perDay": 2.5,
+            "outlook": "dated", "likely": "2023-12-04T22:13:20.000Z", "early": "2023-12-03T22:13:20.000Z",
+            "pastForecasts": [{ "days": 7, "percent": 1.5, "forecasts": 3 }], "madeAt": "2023-11-14T22:13:20.000Z",
+        })
+    );
+    let form = "password=secret-1&roles=data_monitoring[a]";
+    assert_eq!(node.send("PUT", "/settings/rbac/users/local/ann", ADMIN, Some(form)).status, 200);
+    assert_eq!(seen(Some("ann:secret-1")), ["metadata a", "memory a"]);
+    assert_eq!(node.send("GET", "/settee/forecast", None, None).status, 401);
+    let objective = "operation=get&latencyUs=2000&targetPercent=99.9";
+    let set = node.send("PUT", "/settee/slo/b/reads", ADMIN, Some(objective));
+    assert_eq!(set.status, 200, "{}", set.body);
+    assert_eq!(seen(ADMIN).last().map(String::as_str), Some("objective b"));
+}
+
+#[test]
 fn the_directory_of_statistics_says_what_there_are_samples_of() {
     let node = TestNode::initialized();
     node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0");

@@ -9,7 +9,7 @@ use super::{
     Failure,
     cluster::{Access, Session},
 };
-use crate::table::table;
+use crate::{outlook, table::table};
 
 /// Say whether a cluster is well
 #[derive(ClapArgs)]
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     access: Access,
 
-    /// Print one JSON object: health, problems, nodes, buckets, alerts, objectives
+    /// Print one JSON object: health, problems, nodes, buckets, alerts, objectives, forecasts
     #[arg(long)]
     json: bool,
 }
@@ -56,6 +56,7 @@ struct Seen {
     buckets: Value,
     alerts: Value,
     objectives: Value,
+    forecasts: Vec<Value>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -88,6 +89,12 @@ impl Seen {
             buckets: session.get("/pools/default/buckets?skipMap=true")?,
             alerts: session.get("/settee/alerts")?,
             objectives: session.get("/settee/slo")?,
+            // A node of an older version has none.
+            forecasts: session
+                .get("/settee/forecast")
+                .ok()
+                .and_then(|told| told["forecasts"].as_array().cloned())
+                .unwrap_or_default(),
         })
     }
 
@@ -156,6 +163,7 @@ fn as_json(seen: &Seen, problems: &[(Health, String)]) -> Value {
     json!({
         "health": health(problems).word(), "problems": listed.collect::<Vec<_>>(), "nodes": seen.pool["nodes"],
         "buckets": seen.buckets, "alerts": seen.alerts["firing"], "objectives": seen.objectives["objectives"],
+        "forecasts": seen.forecasts,
     })
 }
 
@@ -177,6 +185,7 @@ fn screen(seen: &Seen, problems: &[(Health, String)]) -> String {
         screen += "\n";
         screen += &table(&OBJECTIVES, objectives);
     }
+    screen += &format!("\nWhat runs out, and when\n{}", outlook::screen(&seen.forecasts));
     screen
 }
 
@@ -250,6 +259,7 @@ mod tests {
             buckets: json!([{ "name": "b", "basicStats": { "itemCount": 3, "memUsed": 1_048_576 } }]),
             alerts: json!({ "firing": firing, "missingNodes": [] }),
             objectives: json!({ "objectives": [{ "bucket": "b", "name": "n", "state": state }] }),
+            forecasts: Vec::new(),
         }
     }
 

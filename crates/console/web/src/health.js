@@ -68,6 +68,44 @@ export function findings(pool, buckets, samples, firing) {
   return found.sort((a, b) => order[a.level] - order[b.level]);
 }
 
+const NAMES = {
+  memory: ({ bucket }) => `Memory of ${bucket}`,
+  metadata: ({ bucket }) => `Keys and metadata of ${bucket}`,
+  disk: ({ node }) => `Disk of ${node}`,
+  objective: ({ bucket, objective }) => `Error budget of ${bucket}/${objective}`,
+};
+
+/** How soon a limit is reached: what forecasts are sorted by. */
+const soon = (one) => (one.outlook === 'reached' ? 0 : one.outlook === 'dated' ? Date.parse(one.likely) : one.outlook === 'notInSight' ? Infinity : Number.MAX_VALUE);
+
+/** The forecasts to show: of the nodes of a cluster, the one whose limit is reached first. */
+export function foretold(forecasts) {
+  const first = new Map();
+  for (const one of forecasts) {
+    const key = NAMES[one.what]?.(one);
+    if (key && !(first.has(key) && soon(first.get(key)) <= soon(one))) first.set(key, one);
+  }
+  return [...first].map(([name, one]) => ({ name, one }));
+}
+
+/** A forecast in words. */
+export function inWords(one, now = Date.now()) {
+  const on = one.node && one.bucket ? ` on ${one.node}` : '';
+  const after = (moment) => duration(Math.max(0, (Date.parse(moment) - now) / 1000));
+  switch (one.outlook) {
+    case 'reached': return { text: `reached${on}`, isNear: true };
+    case 'dated': {
+      const early = one.early && Date.parse(one.early) < Date.parse(one.likely) ? `, maybe in ${after(one.early)}` : '';
+      return { text: `in ${after(one.likely)}${on}${early}`, isNear: Date.parse(one.likely) - now < 14 * 86400 * 1000 };
+    }
+    case 'notInSight': return { text: 'not in sight' };
+    default: return { text: 'not enough data', isUnknown: true };
+  }
+}
+
+/** How far past forecasts of a figure were off, a day ahead and a week. */
+export const pastError = (one) => one?.pastForecasts?.map(({ percent: off }) => percent(off)).join(', ') || '–';
+
 /** The slope of figures per millisecond: the median of slopes between pairs, which a few odd figures do not change. */
 export function slope(times, values) {
   const step = Math.max(1, Math.floor(times.length / 40));

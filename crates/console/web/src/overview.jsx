@@ -2,7 +2,7 @@
 import { ask, part } from './api.js';
 import { Chart } from './chart.jsx';
 import { bytes, count, last, micros, moment, percent } from './format.js';
-import { findings, outlook } from './health.js';
+import { findings, foretold, inWords, outlook, pastError } from './health.js';
 import { Badge, Loading, Meter, Page, Table, Trouble } from './parts.jsx';
 import { usePoll } from './poll.js';
 import { to } from './route.js';
@@ -27,10 +27,13 @@ async function look() {
   return { pool, buckets, logs: logs.list, objectives: slo.objectives, firing: alerts?.firing, samples: await everyBucket(buckets, 'minute') };
 }
 
-/** What the figures of the last hour say, which change slowly. */
+/** What the figures of the last hour and of the last weeks say, which change slowly. */
 const lookBack = async () => {
-  const buckets = await ask('/pools/default/buckets?skipMap=true');
-  return { samples: await everyBucket(buckets, 'hour'), at: Date.now() };
+  const [buckets, told] = await Promise.all([
+    ask('/pools/default/buckets?skipMap=true'),
+    ask('/settee/forecast').catch(() => ({ forecasts: [] })),
+  ]);
+  return { samples: await everyBucket(buckets, 'hour'), forecasts: told.forecasts, at: Date.now() };
 };
 
 function Healthy({ found }) {
@@ -98,40 +101,42 @@ function align(times, samples, name) {
   return times.map((_, index) => values[values.length - times.length + index] ?? null);
 }
 
-function resources(pool, buckets, samples, past) {
-  const rows = buckets.map(({ name, quota }) => {
-    const used = rate(samples[name], 'mem_used');
-    const high = rate(samples[name], 'ep_mem_high_wat') || quota.ram;
-    const before = past?.[name];
-    return { name: `Memory of ${name}`, used, limit: quota.ram, mark: high, when: outlook(before?.timestamp ?? [], before?.mem_used ?? [], high) };
-  });
-  const { hdd, ram } = pool.storageTotals;
-  const first = past?.[buckets[0]?.name];
-  const free = first?.settee_disk_free ?? [];
-  const isEven = pool.nodes.length === 1;
-  const disk = isEven ? outlook(first?.timestamp ?? [], free.map((value) => hdd.total - value), hdd.total) : { text: 'see the nodes on the page Servers' };
-  return [
-    { name: 'Disk', used: hdd.used, limit: hdd.total, when: disk },
-    { name: 'Memory given to buckets', used: ram.quotaUsed, limit: ram.quotaTotal, when: { text: 'changes when buckets do' } },
-    ...rows,
-  ];
+/** What the last hour says of a bucket's memory, where there is no longer past. */
+function lastHour({ bucket }, samples, past) {
+  const high = rate(samples[bucket], 'ep_mem_high_wat');
+  return outlook(past.samples[bucket]?.timestamp ?? [], past.samples[bucket]?.mem_used ?? [], high);
 }
 
-function RunsOut({ pool, buckets, samples, past }) {
-  const rows = resources(pool, buckets, samples, past?.samples);
+function resources(pool, samples, past) {
+  const { ram } = pool.storageTotals;
+  const given = { name: 'Memory given to buckets', used: ram.quotaUsed, limit: ram.quotaTotal, when: { text: 'changes when buckets do' } };
+  const limits = foretold(past?.forecasts ?? []).map(({ name, one }) => {
+    const said = inWords(one);
+    const when = said.isUnknown && one.what === 'memory' ? lastHour(one, samples, past) : said;
+    return { name, used: one.value, limit: one.limit, when, one };
+  });
+  return [...limits, given];
+}
+
+const amount = (row, value) => (row.one?.what === 'objective' ? percent(value) : bytes(value));
+
+function RunsOut({ pool, samples, past }) {
+  const rows = resources(pool, samples, past);
   const near = rows.filter((row) => row.when.isNear);
   const columns = [
     { title: 'What', value: (row) => row.name },
-    { title: 'Used', value: (row) => row.used / row.limit, show: (row) => <span class="even"><Meter value={row.used} of={row.limit} mark={row.mark} label={row.name} /> {percent((row.used / row.limit) * 100)}</span> },
-    { title: 'Of', value: (row) => row.limit, show: (row) => <span class="even">{bytes(row.used)} of {bytes(row.limit)}</span> },
+    { title: 'Used', value: (row) => row.used / row.limit, show: (row) => (Number.isFinite(row.used) ? <span class="even"><Meter value={row.used} of={row.limit} label={row.name} /> {percent((row.used / row.limit) * 100)}</span> : '–') },
+    { title: 'Of', value: (row) => row.limit, show: (row) => <span class="even">{amount(row, row.used)} of {amount(row, row.limit)}</span> },
+    { title: 'A day', value: (row) => row.one?.perDay ?? 0, show: (row) => (Number.isFinite(row.one?.perDay) ? amount(row, row.one.perDay) : '–'), isNumber: true },
     { title: 'Reaches its limit', value: (row) => (row.when.isNear ? 0 : 1), show: (row) => (row.when.isNear ? <Badge kind="warn">{row.when.text}</Badge> : row.when.text) },
+    { title: 'Past error', value: (row) => row.one?.pastForecasts?.[0]?.percent ?? -1, show: (row) => pastError(row.one) },
   ];
   return (
     <section class="card" aria-labelledby="out">
       <h2 id="out">What runs out, and when?</h2>
-      <p class="answer">{near.length ? `${near.map((row) => row.name).join(', ')}.` : 'Nothing within a week, as far as can be seen.'}</p>
-      <Table caption="What is used" columns={columns} rows={rows} keyOf={(row) => row.name} sort={3} />
-      <p class="help">The limit of a bucket’s memory is its high watermark, where values begin to leave memory. Times come from the last hour.</p>
+      <p class="answer">{near.length ? `${near.map((row) => row.name).join(', ')}.` : 'Nothing within two weeks, as far as can be seen.'}</p>
+      <Table caption="What is used" columns={columns} rows={rows} keyOf={(row) => row.name} sort={4} />
+      <p class="help">Of each limit, the node is shown that reaches it first. Memory’s limit is the high watermark, where values begin to leave it. Times come from up to two weeks; of the first day, from the last hour. Past error: how far forecasts were off that were made a day, and a week, before.</p>
     </section>
   );
 }
@@ -160,7 +165,7 @@ export function Overview() {
       <div class="cards">
         <Healthy found={findings(pool, buckets, samples, firing)} />
         <Slow buckets={buckets} samples={samples} objectives={objectives} />
-        <RunsOut pool={pool} buckets={buckets} samples={samples} past={past.data} />
+        <RunsOut pool={pool} samples={samples} past={past.data} />
         <Changed logs={logs} />
       </div>
     </Page>

@@ -12,6 +12,7 @@ use watch::{
 };
 
 use super::Control;
+use crate::past::forecasts::OVERHEAD_PERCENT;
 
 /// Queues that are shorter grow and shrink all the time.
 const QUEUE_MIN: f64 = 10_000.0;
@@ -19,8 +20,6 @@ const QUEUE_MIN: f64 = 10_000.0;
 const READS_MIN: f64 = 100.0;
 /// Share of reads that may wait for the disk.
 const FETCHED_SHARE: f64 = 0.1;
-/// Percent of a quota that keys and metadata may take (ns_server).
-const OVERHEAD_PERCENT: u64 = 50;
 
 impl Control {
     /// Replicas of a bucket that shall follow other nodes' copies now, and do not.

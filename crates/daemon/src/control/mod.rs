@@ -48,7 +48,7 @@ use tokio::sync::watch;
 use crate::{
     audit::{self, AuditLog},
     buckets::{compaction, open::OpenBuckets},
-    past::gauges::Gauges,
+    past::{forecasts::Forecasting, gauges::Gauges, history::keeper::Keeper},
     setup::{certificates::NodeCertificates, identity::ThisNode},
     talk::{
         agreement::{Agreement, Confirmed},
@@ -113,8 +113,10 @@ pub(crate) struct Control {
     wakes: Wakes,
     audit: Arc<AuditLog>,
     gauges: Arc<Gauges>,
+    keeper: Mutex<Keeper>,
     objectives: Arc<Objectives>,
     alerting: Alerting,
+    forecasting: Forecasting,
     probing: Probing,
     loads: Loads,
     clocks: Clocks,
@@ -150,9 +152,11 @@ impl Control {
             shared: parts.shared,
             wakes: parts.wakes,
             audit: parts.audit,
+            keeper: Mutex::new(Keeper::new(parts.gauges.history_folder())),
             gauges: parts.gauges,
             objectives: Arc::new(parts.objectives),
             alerting: Alerting::default(),
+            forecasting: Forecasting::default(),
             probing: Probing::default(),
             loads: Loads::default(),
             clocks: Clocks::default(),
@@ -198,6 +202,35 @@ impl Control {
     /// The other nodes.
     pub(crate) fn peers(&self) -> &Arc<Peers> {
         &self.peers
+    }
+
+    /// Writes what was counted for objectives and sampled of statistics since the last time. To be called once, at a stop: tasks of the
+    /// control plane are over when its runtime is, so none of them can do it.
+    pub(crate) fn write_pasts(&self, patience: Duration) {
+        if self.caught_up() {
+            self.look_at_objectives();
+            self.objectives.write_or_say();
+        }
+        // A thread that waits for the disk may have it still.
+        if let Some(mut keeper) = self.keeper.try_lock_for(patience) {
+            keeper.load(self.gauges.history(), self.unix_secs());
+            keeper.write(self.gauges.history());
+        }
+    }
+
+    /// What carries the past of statistics to the disk.
+    pub(crate) fn keeper(&self) -> &Mutex<Keeper> {
+        &self.keeper
+    }
+
+    /// Seconds since 1970, by the clock that clients see.
+    pub(crate) fn unix_secs(&self) -> u64 {
+        u64::from(self.shared.now().unix_secs())
+    }
+
+    /// What this node foretells of itself.
+    pub(crate) fn forecasting(&self) -> &Forecasting {
+        &self.forecasting
     }
 
     /// The alerts of this node.

@@ -344,6 +344,10 @@ impl NodeControl for Control {
         self.gauges.latency_past(bucket, zoom)
     }
 
+    fn forecasts(&self) -> Vec<admin::Foretold> {
+        self.forecasting().told()
+    }
+
     fn slow_operations(&self) -> Vec<stats::SlowOperation> {
         self.shared.slow.all()
     }

@@ -3,10 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use admin::{NodeControl as _, Webhook};
+use admin::{Foretold, Limit, NodeControl as _, Webhook};
 use http::Gate as _;
-use plan::forecast::{Forecast, Point, reaching};
-use stats::Zoom;
 use tokio::sync::watch as flags;
 use watch::{
     Severity,
@@ -15,15 +13,14 @@ use watch::{
     silences::Outbox,
 };
 
-use crate::{control::Control, duties::webhook};
+use crate::{control::Control, duties::webhook, past::forecasts::OVERHEAD_PERCENT};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Seconds between two forecasts: they look at two weeks.
-const FORECAST_EVERY: u64 = 600;
-/// A figure that reaches its limit within so many seconds is worth an alert.
-const SOON: u64 = 14 * 24 * 3600;
 /// A certificate is to be replaced within so many seconds.
 const CERTIFICATE_SOON: u64 = 30 * 24 * 3600;
+/// A figure that reaches its limit within so many seconds is worth an alert.
+const SOON_SECS: u64 = 14 * DAY_SECS;
+const DAY_SECS: u64 = 24 * 3600;
 
 /// Looks until `ended`.
 pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
@@ -54,6 +51,29 @@ pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>)
     }
 }
 
+/// Has forecasts made until `ended`. They have a task of their own, because they take a while where there are many buckets.
+pub(crate) async fn foretell(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ended.wait_for(|stop| *stop) => return,
+            _ = ticks.tick() => {}
+        }
+        let now = control.unix_secs();
+        let buckets: Vec<_> =
+            control.open_buckets().metered_buckets().into_iter().map(|(bucket, _)| bucket).collect();
+        if control.forecasting().is_due(control.gauges().history(), buckets.len(), now) {
+            let control = Arc::clone(&control);
+            let look = move || {
+                let disk = *control.loops().0.disk.lock();
+                control.forecasting().look(control.gauges().history(), &buckets, &disk, now);
+            };
+            let _ = tokio::task::spawn_blocking(look).await;
+        }
+    }
+}
+
 fn tell(change: &Change) {
     match change {
         Change::Fired(Firing { about, subject, text, .. }) => {
@@ -71,16 +91,12 @@ impl Control {
         let now = self.unix_secs();
         let mut holding = self.holding();
         holding.extend(self.burning(now));
-        holding.extend(self.disk_ahead(now));
+        holding.extend(self.runs_out(now));
         holding.extend(self.certificate_ends(now));
         holding.extend(self.nodes_down());
         holding.extend(self.clocks().skew(&self.address().to_string()));
         holding.extend(self.probing().silent(&self.metadata()));
         self.alerting().board.lock().look(now, holding)
-    }
-
-    pub(crate) fn unix_secs(&self) -> u64 {
-        u64::from(self.loops().0.now().unix_secs())
     }
 
     /// Objectives whose budgets burn too fast, by what this node has counted.
@@ -111,41 +127,40 @@ impl Control {
         self.objectives_here().counted(&metadata, now_secs).into_iter().filter_map(burning).collect()
     }
 
-    /// Whether the disk will be full soon.
-    fn disk_ahead(&self, now_secs: u64) -> Option<Holds> {
-        let mut ahead = self.alerting().ahead.lock();
-        if now_secs < ahead.0 || now_secs - ahead.0 >= FORECAST_EVERY {
-            *ahead = (now_secs, self.forecast_disk(now_secs));
-        }
-        ahead.1.clone()
-    }
-
-    fn forecast_disk(&self, now_secs: u64) -> Option<Holds> {
-        let disk = *self.loops().0.disk.lock();
-        let bucket = self.metadata().buckets.keys().next()?.clone();
-        let samples = self.gauges().samples(self.loops().0, &bucket, Zoom::Month)?;
-        let free = samples.values.get("settee_disk_free")?;
-        // Half-hours; two of them are an hour.
-        let points = samples
-            .timestamps
-            .iter()
-            .zip(free)
-            .step_by(2)
-            .map(|(at_ms, free)| Point { at_secs: at_ms / 1_000, value: disk.total as f64 - free });
-        let limit = disk.total.saturating_sub(disk.free_min) as f64;
-        let Forecast::Reaches { likely_secs: Some(full), .. } = reaching(&points.collect::<Vec<_>>(), limit)
-        else {
-            return None;
+    /// What runs out within two weeks.
+    fn runs_out(&self, now_secs: u64) -> Vec<Holds> {
+        let node = self.address();
+        let held = |one: Foretold| {
+            let left = one.likely_secs?.saturating_sub(now_secs);
+            let days = match left / DAY_SECS {
+                0 => "less than a day".to_owned(),
+                1 => "a day".to_owned(),
+                days => format!("{days} days"),
+            };
+            let bucket = one.bucket.unwrap_or_default();
+            let (about, text) = match one.what {
+                Limit::Disk => {
+                    let folder = self.gauges().data_dir();
+                    let text = format!("The disk \"{folder}\" of node {node} will be full in {days}.");
+                    (&alerts::DISK_FILLS, text)
+                }
+                Limit::Memory => (
+                    &alerts::MEMORY_FILLS,
+                    format!(
+                        "Memory of bucket \"{bucket}\" on node {node} will reach its high watermark in {days}."
+                    ),
+                ),
+                Limit::Metadata => (
+                    &alerts::METADATA_FILLS,
+                    format!(
+                        "Keys and metadata of bucket \"{bucket}\" on node {node} will take more than {OVERHEAD_PERCENT} % of \
+                         its quota in {days}."
+                    ),
+                ),
+            };
+            (left < SOON_SECS).then(|| Holds::new(about, bucket, text))
         };
-        let days = full.saturating_sub(now_secs) / 86_400;
-        let text = || {
-            format!(
-                "The disk \"{}\" of node {} will be full in {days} days.",
-                self.gauges().data_dir(),
-                self.address()
-            )
-        };
-        (full.saturating_sub(now_secs) < SOON).then(|| Holds::new(&alerts::DISK_FILLS, "", text()))
+        self.forecasting().told().into_iter().filter_map(held).collect()
     }
 
     fn certificate_ends(&self, now_secs: u64) -> Option<Holds> {

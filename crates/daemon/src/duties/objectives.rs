@@ -11,32 +11,25 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Looks between two writes of the file.
 const LOOKS_PER_WRITE: u32 = 60;
 
-/// Looks and writes until `ended`.
+/// Looks and writes until `ended`. The last write is [`Control::write_pasts`].
 pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut looks = 0_u32;
     loop {
-        let is_over = tokio::select! {
+        tokio::select! {
             // An error means that the sender is gone: the node stops as well.
-            _ = ended.wait_for(|stop| *stop) => true,
-            _ = ticks.tick() => false,
-        };
+            _ = ended.wait_for(|stop| *stop) => return,
+            _ = ticks.tick() => {}
+        }
         if control.caught_up() {
             control.look_at_objectives();
         }
         looks += 1;
         let objectives = control.objectives_here();
-        let is_due = is_over || looks.is_multiple_of(LOOKS_PER_WRITE);
-        // Without objectives an old file is emptied, and none is made.
-        let has_something = !objectives.is_idle() || objectives.file.exists();
-        if is_due && has_something && control.caught_up() {
-            // The disk may take its time; a stop waits for it, within its grace.
+        if looks.is_multiple_of(LOOKS_PER_WRITE) && control.caught_up() {
             let writer = Arc::clone(objectives);
             let _ = tokio::task::spawn_blocking(move || writer.write_or_say()).await;
-        }
-        if is_over {
-            return;
         }
     }
 }

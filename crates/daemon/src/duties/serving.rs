@@ -73,6 +73,7 @@ impl Control {
         let (prober, over) = (Arc::clone(self), ended());
         runtime.spawn_blocking(move || probing::run(&prober, over));
         runtime.spawn(clocks::run(Arc::clone(self), ended()));
+        runtime.spawn(alerting::foretell(Arc::clone(self), ended()));
         runtime.spawn(alerting::run(Arc::clone(self), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(front)

@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::mpsc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde_json::Value;
@@ -138,26 +138,99 @@ fn rest_has_the_established_names_and_a_past() {
     served.node.stop().unwrap();
 }
 
+impl Served {
+    /// Stops the node, has `write` put something into the file of its bucket's past, and starts it again.
+    fn restarted(self, write: impl FnOnce(&file::HistoryFile, &file::Kept, &[&str])) -> Self {
+        self.until("the bucket has a past", |served| samples(&served.json(STATS), "curr_items").len() > 1);
+        let Self { node, dir } = self;
+        node.stop().unwrap();
+        let mut files = std::fs::read_dir(dir.path().join("history")).unwrap();
+        let path = files.next().unwrap().unwrap().path();
+        let names = file::names_of(&path);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (written, kept) = file::HistoryFile::open(&path, &names).unwrap();
+        write(&written, &kept, &names);
+        let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
+        let node = Node::start(support::options(dir.path(), bucket)).unwrap();
+        Self { node, dir }
+    }
+}
+
+/// Two weeks in which the bucket's memory has grown by 2.5 MiB a day, and a limit that is ten days away.
+#[test]
+fn what_runs_out_is_foretold_from_the_past() {
+    const MIB: f64 = 1_048_576.0;
+    let served = Served::start();
+    assert_eq!(served.json("/settee/forecast")["missingNodes"], serde_json::json!([]));
+    let limit = std::cell::Cell::new(0.0);
+    let seen = |served: &Served| samples(&served.json(STATS), "ep_mem_high_wat").last().cloned();
+    served.until("the watermark is known", |served| {
+        limit.set(seen(served).and_then(|high| high.as_f64()).unwrap_or_default());
+        limit.get() > 0.0
+    });
+    let served = served.restarted(|written, kept, names| {
+        let (_, month) = kept.steps.iter().find(|(zoom, _)| *zoom == Zoom::Month).unwrap();
+        let newest = month.last().unwrap().at;
+        for half_hour in 1..15 * 48_u64 {
+            let days = half_hour as f64 / 48.0;
+            let figures = names.iter().map(|name| match *name {
+                "mem_used" => (limit.get() - 25.0 * MIB - days * 2.5 * MIB) as f32,
+                "settee_mem_floor" => MIB as f32,
+                _ => 0.0,
+            });
+            let step =
+                file::Step { at: newest - half_hour * 1_800, samples: 1_800, figures: figures.collect() };
+            written.write(Zoom::Month, &step).unwrap();
+        }
+    });
+    let of = |served: &Served, what: &str| {
+        let told = served.json("/settee/forecast");
+        let all = told["forecasts"].as_array().unwrap();
+        all.iter().find(|one| one["what"] == what).cloned().unwrap_or_default()
+    };
+    served.until("memory has a date", |served| of(served, "memory")["outlook"] == "dated");
+    let memory = of(&served, "memory");
+    assert_eq!((&memory["bucket"], &memory["limit"]), (&"b".into(), &limit.get().into()), "{memory}");
+    let per_day = memory["perDay"].as_f64().unwrap() / MIB;
+    assert!((per_day - 2.5).abs() < 0.05, "{memory}");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as f64;
+    let after = |days: f64| admin::rfc3339((now + days * 86_400_000.0) as u64);
+    let text = |name: &str| memory[name].as_str().unwrap();
+    // Moments in this form are in the order of their texts.
+    assert!(after(9.8).as_str() < text("likely") && text("likely") < after(10.2).as_str(), "{memory}");
+    assert!(text("early") <= text("likely"), "{memory}");
+    let past = memory["pastForecasts"].as_array().unwrap();
+    // The newest figure is that of the test's own bucket, which is another one.
+    assert_eq!(
+        past.iter().map(|one| one["days"].as_u64()).collect::<Vec<_>>(),
+        [Some(1), Some(7)],
+        "{memory}"
+    );
+    assert_eq!(of(&served, "metadata")["outlook"], "notInSight");
+    let fires = |served: &Served| {
+        let told = served.json("/settee/alerts");
+        told["firing"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["name"] == "memory_fills" && one["subject"] == "b")
+    };
+    served.until("the alert fires", fires);
+    served.node.stop().unwrap();
+}
+
 /// The node writes at its stop what it has sampled since the last minute, and has it again when it starts.
 #[test]
 fn the_past_of_statistics_outlives_the_process() {
-    let served = Served::start();
-    served.until("the bucket has a past", |served| samples(&served.json(STATS), "curr_items").len() > 1);
-    let Served { node, dir } = served;
-    node.stop().unwrap();
-    let mut files = std::fs::read_dir(dir.path().join("history")).unwrap();
-    let path = files.next().unwrap().unwrap().path();
-    let names = file::names_of(&path);
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (written, kept) = file::HistoryFile::open(&path, &names).unwrap();
-    let (_, hour) = kept.steps.iter().find(|(zoom, _)| *zoom == Zoom::Hour).unwrap();
-    let newest = hour.last().unwrap().at;
-    let old = newest / 3_600 * 3_600 - 86_400;
-    let figures = names.iter().map(|name| if *name == "curr_items" { 4_711.0 } else { 0.0 }).collect();
-    written.write(Zoom::Week, &file::Step { at: old, samples: 600, figures }).unwrap();
-    let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
-    let node = Node::start(support::options(dir.path(), bucket)).unwrap();
-    let served = Served { node, dir };
+    let (newest, old) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let served = Served::start().restarted(|written, kept, names| {
+        let (_, hour) = kept.steps.iter().find(|(zoom, _)| *zoom == Zoom::Hour).unwrap();
+        newest.set(hour.last().unwrap().at);
+        old.set(newest.get() / 3_600 * 3_600 - 86_400);
+        let figures = names.iter().map(|name| if *name == "curr_items" { 4_711.0 } else { 0.0 }).collect();
+        written.write(Zoom::Week, &file::Step { at: old.get(), samples: 600, figures }).unwrap();
+    });
+    let (newest, old) = (newest.get(), old.get());
     let seen = |served: &Served, zoom: &str, at: u64| {
         let answer = served.json(&format!("{STATS}?zoom={zoom}"));
         let place = samples(&answer, "timestamp").iter().position(|time| *time == at * 1_000);

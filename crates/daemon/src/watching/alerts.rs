@@ -1,7 +1,7 @@
 //! Which alerts fire on this node.
 
 use parking_lot::Mutex;
-use watch::alerts::{Board, Firing, Holds};
+use watch::alerts::{Board, Firing};
 
 use crate::statistics::{FiringFacts, of_alert};
 
@@ -9,8 +9,6 @@ use crate::statistics::{FiringFacts, of_alert};
 #[derive(Default)]
 pub(crate) struct Alerting {
     pub(crate) board: Mutex<Board>,
-    /// When the disk was looked ahead for last, and what holds since.
-    pub(crate) ahead: Mutex<(u64, Option<Holds>)>,
 }
 
 impl Alerting {

@@ -233,6 +233,10 @@ impl Objectives {
 
     /// The file is written, or the log says why it could not be.
     pub(crate) fn write_or_say(&self) {
+        // Without objectives an old file is emptied, and none is made.
+        if self.is_idle() && !self.file.exists() {
+            return;
+        }
         if let Err(error) = self.write() {
             let file = self.file.display();
             tracing::warn!(%error, %file, "the past of objectives could not be written");

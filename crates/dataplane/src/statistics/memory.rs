@@ -27,6 +27,12 @@ pub(crate) static MEMORY: &[Row<F>] = &[
     .metrics(&[Metric::new("kv_ep_key_value_size_bytes")]),
     gauge(&["ep_value_size"], Unit::Bytes, "Values in memory.", |f: &F| f.stats.value_bytes.into())
         .metrics(&[Metric::new("kv_ep_value_size_bytes")]),
+    gauge(
+        &["settee_mem_floor"],
+        Unit::Bytes,
+        "Memory that cannot leave: keys and metadata, and with full eviction the hash tables alone.",
+        |f: &F| f.stats.mem_floor.into(),
+    ),
     gauge(&["ep_meta_data_memory"], Unit::Bytes, "Keys and headers in memory.", |f: &F| {
         f.stats.kv_bytes.saturating_sub(f.stats.value_bytes).into()
     })

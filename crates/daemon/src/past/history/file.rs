@@ -165,7 +165,7 @@ fn read(path: &Path, length: u64, names: &[&str]) -> io::Result<(Kept, bool)> {
     }
     let mut kept = Kept::default();
     let places: BTreeMap<&str, usize> = found.iter().enumerate().map(|(at, name)| (*name, at)).collect();
-    // A statistic that the file does not know was 0.
+    // What a statistic was that the file does not know is not known: no forecast takes that for 0.
     let columns: Vec<Option<usize>> = names.iter().map(|name| places.get(name).copied()).collect();
     let mut slots = bytes.get(begin..).unwrap_or_default().chunks_exact(slot_bytes(found.len()));
     for zoom in zooms() {
@@ -173,8 +173,10 @@ fn read(path: &Path, length: u64, names: &[&str]) -> io::Result<(Kept, bool)> {
         for bytes in slots.by_ref().take(zoom.rows()) {
             match step_in(zoom, bytes) {
                 Some(Some(step)) => {
-                    let figure = |at: &Option<usize>| at.and_then(|at| step.figures.get(at)).copied();
-                    let figures = columns.iter().map(|at| figure(at).unwrap_or_default()).collect();
+                    let figure = |at: &Option<usize>| {
+                        at.and_then(|at| step.figures.get(at)).copied().unwrap_or(f32::NAN)
+                    };
+                    let figures = columns.iter().map(figure).collect();
                     steps.push(Step { figures, ..step });
                 }
                 Some(None) => {}
@@ -265,7 +267,9 @@ mod tests {
         let names = ["ops", "new", "items"];
         for _ in 0..2 {
             let (_, kept) = HistoryFile::open(&path, &names).unwrap();
-            assert_eq!(of(&kept, Zoom::Month), [step(START, &[3.0, 0.0, 1.0])]);
+            let months = of(&kept, Zoom::Month);
+            let [Step { at: START, samples: 7, figures }] = months.as_slice() else { panic!("{months:?}") };
+            assert_eq!((figures[0], figures[1].is_nan(), figures[2]), (3.0, true, 1.0));
         }
     }
 

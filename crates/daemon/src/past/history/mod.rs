@@ -11,7 +11,10 @@
 pub(crate) mod file;
 pub(crate) mod keeper;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use parking_lot::Mutex;
 use stats::{Across, Kind, Reading, Samples, Statistic, Zoom};
@@ -27,12 +30,14 @@ const ROW_BYTES: usize = 48;
 #[derive(Debug)]
 pub(crate) struct History {
     buckets: Mutex<BTreeMap<String, Series>>,
+    /// Files that have been read: what the past says may be another thing after each.
+    adopted: AtomicU64,
     bytes_max: usize,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { buckets: Mutex::default(), bytes_max: BYTES_MAX }
+        Self { buckets: Mutex::default(), adopted: AtomicU64::new(0), bytes_max: BYTES_MAX }
     }
 }
 
@@ -82,6 +87,12 @@ impl History {
                 archive.adopt(steps, now_secs);
             }
         }
+        self.adopted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many files have been read.
+    pub(crate) fn adopted(&self) -> u64 {
+        self.adopted.load(Ordering::Relaxed)
     }
 
     /// The buckets that are sampled, by uuid.
@@ -113,6 +124,17 @@ impl History {
         let column = series.columns.iter().position(|about| about.rest.first() == Some(&stat));
         let of_row = |row: &[f64]| column.and_then(|column| row.get(column)).copied();
         series.minute.iter().filter_map(|(_, row)| of_row(row)).collect()
+    }
+
+    /// What a bucket said of one statistic, by its first name in REST: a figure an hour for a month. Hours in which an earlier version did
+    /// not know it are left out.
+    pub(crate) fn hours(&self, bucket: &str, stat: &str) -> Vec<(u64, f64)> {
+        let buckets = self.buckets.lock();
+        let Some(series) = buckets.get(bucket) else { return Vec::new() };
+        let column = series.columns.iter().position(|about| about.rest.first() == Some(&stat));
+        let archive = series.further.iter().find(|archive| archive.zoom == Zoom::Month);
+        let Some((column, archive)) = column.zip(archive) else { return Vec::new() };
+        hourly(archive.all().into_iter().filter_map(|(at, row)| Some((at, *row.get(column)?))))
     }
 
     /// What a bucket said over a time; nothing where it has said nothing yet.
@@ -220,8 +242,10 @@ impl Series {
             Zoom::Minute => self.minute.iter().map(|(at, row)| (*at, row.to_vec())).collect(),
             _ => further().map(Archive::all).unwrap_or_default(),
         };
+        // A figure that an earlier version did not know is not known.
+        let figure = |row: &[f64], index: usize| row.get(index).copied().filter(|one| one.is_finite());
         let column =
-            |index: usize| rows.iter().map(|(_, row)| row.get(index).copied().unwrap_or_default()).collect();
+            |index: usize| rows.iter().map(|(_, row)| figure(row, index).unwrap_or_default()).collect();
         let values = self.columns.iter().enumerate().filter_map(|(index, about)| {
             let name = about.rest.first()?;
             Some(((*name).to_owned(), column(index)))
@@ -235,6 +259,15 @@ impl Series {
         let rows = self.further.iter().flat_map(|archive| &archive.rows);
         minute + rows.map(|(_, row)| ROW_BYTES + row.len() * 4).sum::<usize>()
     }
+}
+
+/// One figure an hour: the first.
+fn hourly(rows: impl Iterator<Item = (u64, f64)>) -> Vec<(u64, f64)> {
+    let mut hours: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
+    for (at, value) in rows.filter(|(_, value)| value.is_finite()) {
+        hours.entry(at / 3_600).or_insert((at, value));
+    }
+    hours.into_values().collect()
 }
 
 /// Whether REST shows a statistic that a node says itself. Others follow from those.
@@ -322,7 +355,12 @@ impl Archive {
             self.rows.push_front((step.at, step.figures.clone()));
             self.written = self.written.max(step.at);
         }
-        if let Some(same) = steps.iter().find(|step| step.at == *begin && step.figures.len() == sums.len()) {
+        let goes_on = |step: &&Step| {
+            step.at == *begin
+                && step.figures.len() == sums.len()
+                && step.figures.iter().all(|one| one.is_finite())
+        };
+        if let Some(same) = steps.iter().find(goes_on) {
             let figures = same.figures.iter().map(|figure| f64::from(*figure) * f64::from(same.samples));
             sums.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
             *count = count.saturating_add(same.samples);

@@ -3,16 +3,22 @@
 use plan::sizing::{Rule, Sizing, Workload};
 use serde_json::json;
 
-use super::Failure;
+mod live;
+
+use super::{Failure, cluster::Access};
 
 const EXAMPLES: &str = "\
 EXAMPLES
   settee plan --documents 100000000 --key-bytes 38 --value-bytes 2560 --replicas 1 --working-set 10 --node-quota-mb 13312
   settee plan --documents 5000000 --value-bytes 900 --json
+  settee plan --from 10.0.0.1 -u admin        # a cluster that is there: what runs out, when, and what if
 
 WHAT IT SHOWS
   published   the sizing rule of Couchbase's documentation; --metadata-bytes, --headroom and --high-watermark are its constants
   settee      the same sum with what Settee was measured to take (docs/benchmarks/one-node.md); the three options do not change it
+
+  --from      forecasts by what nodes have sampled over two weeks: when half of the paces of growth reach a limit, and when one in ten
+              does; how far such forecasts were off; how many nodes each bucket needs by what it holds, also if things change
 
   Of every document that is not in the working set, key and metadata stay in memory. A bucket with full eviction needs less.
   Disk is what files may grow to before compaction keeps them there.";
@@ -22,7 +28,7 @@ WHAT IT SHOWS
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Documents, copies not counted.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", default_value_t = 0, required_unless_present = "from")]
     documents: u64,
 
     /// Mean length of a key.
@@ -30,7 +36,8 @@ pub(crate) struct Args {
     key_bytes: u64,
 
     /// Mean length of a document.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(0..=20 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, required_unless_present = "from",
+          value_parser = clap::value_parser!(u64).range(0..=20 << 20))]
     value_bytes: u64,
 
     /// Copies beside the active one.
@@ -57,6 +64,18 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 85.0, value_name = "PERCENT", value_parser = share_of_quota)]
     high_watermark: f64,
 
+    /// REST address of a node of a cluster that is there, which is asked in place of the figures above.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["documents", "value_bytes"])]
+    from: Option<String>,
+
+    /// With --from: an administrator.
+    #[arg(long, short, default_value = "Administrator", value_name = "NAME", env = "SETTEE_USERNAME")]
+    username: String,
+
+    /// With --from: the password; the environment keeps it out of the process list.
+    #[arg(long, short, env = "SETTEE_PASSWORD", hide_env_values = true, default_value = "")]
+    password: String,
+
     /// Print JSON, with every figure in bytes.
     #[arg(long)]
     json: bool,
@@ -72,6 +91,10 @@ fn share_of_quota(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(host) = &args.from {
+        let session = Access::to(host.clone(), &args.username, &args.password).open()?;
+        return live::run(&session, args.json);
+    }
     let workload = Workload {
         documents: args.documents,
         key_bytes: args.key_bytes,
@@ -180,8 +203,11 @@ mod tests {
             "--documents 1 --value-bytes 1 --headroom nan",
             "--documents -1 --value-bytes 1",
             "--documents 1 --value-bytes 1 --node-quota-mb 0",
+            "--documents 1",
+            "--documents 1 --from h",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+        assert!(parse("--from h").is_ok());
     }
 }
