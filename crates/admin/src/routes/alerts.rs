@@ -46,6 +46,7 @@ async fn list(call: &Call) -> Outcome {
     let mut firing: Vec<Value> = told
         .into_iter()
         .flat_map(|(node, alerts)| alerts.into_iter().map(move |alert| (node, alert)))
+        .filter(|(_, alert)| is_shown(call, &alert.subject))
         .map(|(node, alert)| {
             let node = call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
             let mut shown = json!({
@@ -63,6 +64,12 @@ async fn list(call: &Call) -> Outcome {
     let missing: Vec<_> = missing.into_iter().filter_map(|node| call.meta.node_by_id(node)).collect();
     let missing: Vec<_> = missing.into_iter().map(|node| nodes::hostname(call, node)).collect();
     Ok(json_ok(&json!({ "firing": firing, "missingNodes": missing })))
+}
+
+/// A subject that begins with the name of a bucket is shown to those who may see its statistics.
+fn is_shown(call: &Call, subject: &str) -> bool {
+    let bucket = subject.split('/').next().unwrap_or_default();
+    !call.meta.buckets.contains_key(bucket) || call.holds(Privilege::Stats, Some(bucket))
 }
 
 /// `GET /settee/alerts/kinds`: every alert there is, with what to do about it.

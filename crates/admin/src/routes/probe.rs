@@ -151,6 +151,10 @@ fn view(known: &ProbedOperation) -> Value {
 
 async fn put(call: &Call) -> Outcome {
     let settings = asked_for(&call.form()?, ProbeSettings::of(&call.meta))?;
+    // Probes write documents into buckets, those of later times among them.
+    if settings.writes && !call.holds(Privilege::Upsert, None) {
+        return Err(reply::forbidden(&["cluster.bucket[.].data.docs!upsert".to_owned()]));
+    }
     let value = serde_json::to_value(settings).map_err(|error| reply::bad_request(&error.to_string()))?;
     call.submit(Command::PutSetting { path: SETTING.into(), value }).await?;
     call.audit(AuditKind::SettingsChanged, SETTING, "");

@@ -113,6 +113,32 @@ fn forecasts_are_shown_the_soonest_first_and_by_the_rights_of_the_reader() {
 }
 
 #[test]
+fn alerts_of_a_bucket_are_for_those_who_may_see_it_and_probes_write_for_those_who_may_write() {
+    let node = TestNode::initialized();
+    for bucket in ["a", "b"] {
+        node.post("/pools/default/buckets", &format!("name={bucket}&ramQuota=100&replicaNumber=0"));
+    }
+    for (user, roles) in [("ann", "bucket_admin[a]"), ("ben", "bucket_admin[b]"), ("cat", "cluster_admin")] {
+        let form = format!("password=secret-1&roles={roles}");
+        let made = node.send("PUT", &format!("/settings/rbac/users/local/{user}"), ADMIN, Some(&form));
+        assert_eq!(made.status, 200, "{}", made.body);
+    }
+    let firing = |user: &str| {
+        let told = node.send("GET", "/settee/alerts", Some(&format!("{user}:secret-1")), None);
+        assert_eq!(told.status, 200, "{}", told.body);
+        told.json()["firing"].as_array().unwrap().len()
+    };
+    assert_eq!((firing("ann"), firing("ben")), (0, 1));
+    let put = |user: Option<&str>, form: &str| node.send("PUT", "/settee/probe", user, Some(form)).status;
+    let cat = Some("cat:secret-1");
+    assert_eq!((put(cat, "buckets=all"), put(cat, "writes=true")), (200, 403));
+    assert_eq!(
+        (put(ADMIN, "writes=true"), put(cat, "buckets=none"), put(cat, "writes=false")),
+        (200, 403, 200)
+    );
+}
+
+#[test]
 fn the_directory_of_statistics_says_what_there_are_samples_of() {
     let node = TestNode::initialized();
     node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0");
