@@ -143,4 +143,9 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 1008,
         what: "a copy that ended with an abort was told that nothing follows, and took the abort for visible: subscribers waited for it",
     },
+    Found {
+        kind: &kinds::PAUSES,
+        seed: 20_261_169,
+        what: "two nodes were failed over by hand at a risk, without leases, and acknowledged writes until they heard (of the simulation)",
+    },
 ];

@@ -72,6 +72,9 @@ pub(crate) struct World {
     pub(crate) journal: Journal,
     /// A copy has lost something, or may have, and perhaps not all of it is there again.
     is_fragile: bool,
+    /// Nodes that were failed over at a risk while they served without leases, and the version of the metadata that they have to know.
+    /// Until then some of them may go on among themselves, and what they acknowledge is lost with them.
+    strays: Vec<(NodeId, u64)>,
     /// What active copies had when all was otherwise well: term and last seqno.
     floors: Option<BTreeMap<CopyId, (u64, Seqno)>>,
     /// What will be mended, and when.
@@ -147,6 +150,7 @@ impl World {
             versions: Versions::default(),
             journal: Journal::new(),
             is_fragile: false,
+            strays: Vec::new(),
             floors: None,
             mends: Vec::new(),
             lost: None,
@@ -183,6 +187,7 @@ impl World {
         for id in self.ids() {
             self.run(id);
         }
+        self.follow_strays();
         self.note_damage();
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.carry(number));
@@ -279,6 +284,28 @@ impl World {
         self.lost_something();
         if before.unsafe_without(&news).is_some() {
             self.risk_everything("somebody takes a risk");
+            // Leases end before anybody else serves. Without them nothing stops these nodes but the news.
+            let strays: Vec<NodeId> =
+                known.into_iter().chain(news).filter(|id| self.serves_unleased(*id)).collect();
+            self.strays.extend(strays.into_iter().map(|id| (id, after.version)));
+        }
+    }
+
+    fn serves_unleased(&self, id: NodeId) -> bool {
+        let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+        process.is_some_and(|process| !process.is_leased())
+    }
+
+    /// Once the last stray knows, what strays acknowledged since is known to be at risk as well.
+    fn follow_strays(&mut self) {
+        let before = self.strays.len();
+        let Self { strays, machines, .. } = self;
+        strays.retain(|(id, version)| {
+            let process = machines.get(id).and_then(|machine| machine.process.as_ref());
+            process.is_some_and(|process| process.metadata.version < *version)
+        });
+        if before > 0 && self.strays.is_empty() {
+            self.risk_everything("nodes that were failed over at a risk know that by now");
         }
     }
 
