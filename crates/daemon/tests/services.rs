@@ -154,7 +154,23 @@ fn the_views_of_a_bucket_are_for_senders_that_may_see_them() {
     assert_eq!(status, 403);
     assert!(body.contains("cluster.bucket[guarded].views!read"), "{body}");
     assert_eq!(ask("DELETE", "/guarded/_design/x", Some("writer:password")).2, MISSING);
+    operations_on_indexes_are_refused(&node);
     node.stop().unwrap();
+}
+
+/// Indexes obey none of these operations, so the node refuses them to everybody.
+fn operations_on_indexes_are_refused(node: &Node) {
+    for operation in ["compactView", "cancelViewCompaction", "setUpdateMinChanges"] {
+        let path = format!("/pools/default/buckets/guarded/ddocs/_design%2Fx/controller/{operation}");
+        let told = |login| {
+            let (head, body) = exchange(connect(node.ports().mgmt), "POST", &path, Some(login), (FORM, ""));
+            (status(&head), body)
+        };
+        assert_eq!(told("reader:password").0, 403, "{operation}");
+        let (code, body) = told("writer:password");
+        assert_eq!(code, 400, "{operation} {body}");
+        assert!(body.contains("not supported"), "{operation} {body}");
+    }
 }
 
 /// The web console can reach no port but that of REST.

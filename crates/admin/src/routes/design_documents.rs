@@ -42,6 +42,21 @@ pub(super) fn list(call: &Call, name: &str) -> Outcome {
     Ok(reply::with_body(StatusCode::OK, "application/json", text.into()))
 }
 
+/// Operations on an index that nothing here obeys: each is refused, so that nobody takes it for done.
+pub(super) fn refuse(call: &Call, name: &str, operation: &str) -> Outcome {
+    call.bucket(name)?;
+    Err(reply::not_supported(match operation {
+        "compactView" => "Compacting a view is not supported: indexes are compacted by themselves.",
+        "cancelViewCompaction" => {
+            "Cancelling a compaction is not supported: indexes are compacted by themselves."
+        }
+        "setUpdateMinChanges" => {
+            "updateMinChanges is not supported: indexes are brought up to date all the time."
+        }
+        _ => return Ok(reply::not_found()),
+    }))
+}
+
 fn rows(documents: &DesignDocuments) -> serde_json::Result<Rows> {
     let rows = documents.iter().map(|(name, document)| row(name, document));
     Ok(Rows { rows: rows.collect::<Result<_, _>>()? })

@@ -222,6 +222,21 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     get("pools/default/buckets/{bucket}/ddocs", Needs::Bucket(P::ViewsRead), "Design documents of a bucket.")
         .figures(),
+    post(
+        "pools/default/buckets/{bucket}/ddocs/{document}/controller/compactView",
+        Needs::Bucket(P::ViewsWrite),
+        "Not supported: indexes are compacted by themselves.",
+    ),
+    post(
+        "pools/default/buckets/{bucket}/ddocs/{document}/controller/cancelViewCompaction",
+        Needs::Bucket(P::ViewsWrite),
+        "Not supported: a compaction of an index cannot be cancelled.",
+    ),
+    post(
+        "pools/default/buckets/{bucket}/ddocs/{document}/controller/setUpdateMinChanges",
+        Needs::Bucket(P::ViewsWrite),
+        "Not supported: indexes are brought up to date all the time.",
+    ),
     // What the ports of views answer: see `views`.
     get(
         "couchBase/{bucket}/**",
