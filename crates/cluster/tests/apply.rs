@@ -411,6 +411,29 @@ fn passwords_are_checked_cached_and_changed() {
     assert!(state.apply(&change(Identity::anonymous(), "secret3")).is_err());
 }
 
+#[test]
+fn a_user_that_is_kept_elsewhere_may_do_nothing_while_locked() {
+    let change = |locked| {
+        Command::PutUser(UserChange {
+            domain: UserDomain::External,
+            name: "carl".into(),
+            uuid: "uuid-of-carl".into(),
+            full_name: None,
+            credentials: None,
+            roles: Some(RoleGrant::parse_list("data_reader[*]").unwrap()),
+            groups: None,
+            locked: Some(locked),
+            now_ms: 1,
+        })
+    };
+    // Logged in before the lock.
+    let carl = Identity::unproved("carl", Domain::External);
+    let reads = |state: &Metadata| privileges(state, &carl, Some("b")).has_somewhere(Privilege::Read);
+    let state = with(&[change(false)]);
+    assert!(reads(&state));
+    assert!(!reads(&state.apply(&change(true)).unwrap().0));
+}
+
 /// The least of a few times is the work, whatever else the machine does.
 #[test]
 fn the_time_of_a_refusal_tells_nothing_of_the_name() {

@@ -338,7 +338,10 @@ pub fn privileges(meta: &Metadata, identity: &Identity, bucket: Option<&str>) ->
         }
         Domain::Internal => Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() },
         Domain::Local => user_privileges(meta, UserDomain::Local, &identity.name, bucket),
-        Domain::External => user_privileges(meta, UserDomain::External, &identity.name, bucket),
+        Domain::External => match meta.external_users.get(&identity.name) {
+            Some(user) if user.locked => Privileges::default(),
+            _ => user_privileges(meta, UserDomain::External, &identity.name, bucket),
+        },
         // The switch may have been turned off since somebody came by the plain memcached port.
         Domain::Bucket if bucket == Some(&identity.name) => {
             legacy_privileges(meta, bucket, |legacy| identity.shown != 0 || legacy.memcached_port)

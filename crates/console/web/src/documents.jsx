@@ -62,6 +62,7 @@ function Part({ text, setText }) {
   const shown = draft ?? (found === undefined ? '' : JSON.stringify(found, null, 2));
   const take = () => {
     try {
+      if (!keeps(shown)) throw new Error('A browser would change the numbers or names of this value by reading it. Change the document as a whole.');
       setText(JSON.stringify(put(JSON.parse(text), path, JSON.parse(shown)), null, 2));
       setDraft(undefined);
     } catch (error) {

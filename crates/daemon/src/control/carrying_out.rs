@@ -52,8 +52,10 @@ impl Control {
     /// Carries out and publishes; blocks on disk and on threads that have to end.
     fn carry_out(&self, applied: Applied) {
         let _turn = self.carrying_out.lock();
-        // A node that has not caught up is to do nothing in its new life, in which it may have no lease: that is known first.
-        let had = self.caught_up.fetch_and(applied.caught_up, Ordering::AcqRel);
+        // A node that has not caught up is to do nothing in its new life, in which it may have no lease: that is known first. Until a
+        // new life's metadata are published here nothing is caught up in it, even where both were learnt in one go.
+        let goes_on = applied.life == self.life();
+        let had = self.caught_up.fetch_and(applied.caught_up && goes_on, Ordering::AcqRel) && goes_on;
         // Known before anything that belongs to it is.
         self.life.store(applied.life, Ordering::Release);
         if let Some(last) = applied.commits.last() {

@@ -33,7 +33,8 @@ pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>)
                 if is_due {
                     keeper.write(history);
                 }
-                if is_due && control.caught_up() {
+                // A file that could not be written may be the successor of one that was dropped: by a flush the past goes over.
+                if is_due && control.caught_up() && keeper.has_written() {
                     let metadata = control.metadata();
                     let known = metadata.buckets.values().map(|info| info.uuid.0.clone()).collect();
                     if let Err(error) = keeper.remove_dropped(&known) {

@@ -67,6 +67,11 @@ impl Keeper {
         }
     }
 
+    /// Whether every bucket has its file, and the last write reached all of them.
+    pub(crate) fn has_written(&self) -> bool {
+        !self.fails && self.files.values().all(Option::is_some)
+    }
+
     /// Writes what is new, and lets go of buckets that are closed.
     pub(crate) fn write(&mut self, history: &History) {
         let open = history.open();
