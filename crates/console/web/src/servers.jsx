@@ -12,7 +12,9 @@ const look = async () => {
 
 /** How a node is: a word, and how much that matters. */
 function standing(node) {
-  if (node.clusterMembership === 'inactiveFailed') return node.recoveryType === 'none' ? ['failed over', 'bad'] : [`waits for a rebalance (${node.recoveryType} recovery)`, 'warn'];
+  // A node that is to be recovered counts as added, as in Couchbase.
+  if (node.clusterMembership !== 'active' && (node.recoveryType ?? 'none') !== 'none') return [`waits for a rebalance (${node.recoveryType} recovery)`, 'warn'];
+  if (node.clusterMembership === 'inactiveFailed') return ['failed over', 'bad'];
   if (node.status === 'unhealthy') return ['does not answer', 'bad'];
   if (node.clusterMembership === 'inactiveAdded') return ['added, waits for a rebalance', 'warn'];
   if (node.status === 'warmup') return ['loads its buckets', 'warn'];
