@@ -144,8 +144,12 @@ fn what_was_said_in_time_counts_however_late_it_is_read() {
     host.submit(Job::Map { context: 1, documents: documents(1) });
     assert_eq!(keys(&finish(&mut host)), ["0"]);
     let first = host.process_id();
-    host.submit(Job::Map { context: 1, documents: documents(1) });
-    assert_eq!(host.turn(Duration::ZERO).expect("a worker"), []);
+    // On a busy machine a worker may answer within the turn that asks it.
+    let is_unread = (0..100).any(|_| {
+        host.submit(Job::Map { context: 1, documents: documents(1) });
+        host.turn(Duration::ZERO).expect("a worker").is_empty()
+    });
+    assert!(is_unread, "each answer came at once");
     // The answer lies in the pipe for longer than a function may take.
     let begin = Instant::now();
     while begin.elapsed() < 2 * (limits.time + settings.grace) {
