@@ -36,6 +36,10 @@ class Order(unittest.TestCase):
         self.assertEqual((name, command[-4:]), ("touched", ["-p", "settee-base", "-p", "settee-engine"]))
         self.assertEqual(self.names(files)[1:], list(steps.STEPS))
 
+    def test_many_crates_are_not_gone_through_twice(self):
+        files = [f"crates/{crate}/src/lib.rs" for crate in ("base", "engine", "cluster", "node")]
+        self.assertEqual(self.names(files), list(steps.STEPS))
+
     def test_steps_with_changed_files_come_first_of_those_with_the_binary(self):
         names = self.names(["compat/hostile/run.py", "compat/sdk-suites/gocb.py"])
         release = names.index(steps.RELEASE)
