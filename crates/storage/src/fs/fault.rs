@@ -3,7 +3,8 @@
 //! Content and names are held twice: as a running process sees them, and as they would be found after a power failure.
 //! `sync_data` and `sync_dir` carry the first over to the second. [`FaultFs::crash`] keeps of the rest what the seed
 //! says. A page gets the new bytes, the old ones, or sectors of both. Where the file has grown it gets garbage, or what
-//! a removed file had. Of the changes of names any may be kept. Handles from before a crash answer every call with an
+//! a removed file had. What was written and changed again before a sync may be what is left, since a system writes what is dirty when
+//! it likes. Of the changes of names any may be kept. Handles from before a crash answer every call with an
 //! error. Reads are short or interrupted now and then, as the operating system's are.
 //!
 //! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does: it takes the pages for clean, the cache goes on showing what
@@ -42,6 +43,8 @@ const STALE_PAGES_OF_FILE: usize = 16;
 const INTERRUPTED_READS: u64 = 16;
 /// One in so many is short.
 const SHORT_READS: u64 = 16;
+/// Before one change of a file in so many the system writes what is dirty of it.
+const WRITE_BACKS: u64 = 8;
 
 /// See the module. Clones share one disk.
 #[derive(Clone)]
@@ -67,6 +70,8 @@ struct Disk {
     random: u64,
     /// Random as well, for what came later.
     late: u64,
+    /// Random as well, for what came last.
+    latest: u64,
     /// Pages of removed files, with their places.
     stale: VecDeque<(usize, Vec<u8>)>,
     counts: FaultCounts,
@@ -175,6 +180,7 @@ impl FaultFs {
             failing: BTreeMap::new(),
             random: seed,
             late: seed ^ 0x1a7e_5eed,
+            latest: seed ^ 0x1a57_5eed,
             stale: VecDeque::new(),
             counts: FaultCounts::default(),
         })))
@@ -438,6 +444,14 @@ impl Disk {
         Err(io::Error::from_raw_os_error(errno))
     }
 
+    /// Now and then some of what a file has is on the disk before it changes.
+    fn write_back(&mut self, inode: &Inode) {
+        if next(&mut self.latest).is_multiple_of(WRITE_BACKS) {
+            let Self { latest, counts, .. } = self;
+            inode.lock().write_back(&mut || next(latest), counts);
+        }
+    }
+
     /// Counts a change. Returns whether the machine dies in the middle of it.
     fn change(&mut self, epoch: u64) -> io::Result<bool> {
         self.alive(epoch)?;
@@ -581,6 +595,7 @@ impl FsFile for FaultFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let disk = &mut *self.disk.lock();
         let dies = disk.change(self.epoch)?;
+        disk.write_back(&self.inode);
         let failed = if dies || disk.fail_write { Ok(()) } else { disk.fails(FsCall::Write) };
         if dies || disk.fail_write || failed.is_err() {
             let part = disk.below(bytes.len() as u64 + 1) as usize;
@@ -639,6 +654,7 @@ impl FsFile for FaultFile {
         if disk.change(self.epoch)? {
             return Err(io::Error::other("the machine is down"));
         }
+        disk.write_back(&self.inode);
         disk.fails(FsCall::Truncate)?;
         self.inode.lock().set_length(length as usize);
         Ok(())

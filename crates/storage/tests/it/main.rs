@@ -6,6 +6,7 @@ mod backfill;
 mod conformance;
 mod crash_points;
 mod damage;
+mod every_moment;
 mod faults;
 mod fixtures;
 mod fuzz;

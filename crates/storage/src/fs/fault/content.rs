@@ -51,6 +51,25 @@ impl Content {
         self.bytes.resize(length, 0);
     }
 
+    /// The system writes what is dirty when it likes, in any order, and nobody is told: what is about to be overwritten or cut off
+    /// may be what a power failure leaves. Of some pages, or of all.
+    pub(super) fn write_back(&mut self, random: &mut dyn FnMut() -> u64, counts: &mut FaultCounts) {
+        let is_whole = random() & 1 == 0;
+        let lost = &self.lost_pages;
+        let mut reached = self.durable_length;
+        let length = self.bytes.len();
+        self.durable_pages.retain(|&page, _| {
+            let stays = lost.contains(&page) || !is_whole && random() & 1 == 0;
+            if !stays {
+                counts.pages_written_back += 1;
+                reached = reached.max(((page + 1) * PAGE).min(length));
+            }
+            stays
+        });
+        // A file that is shorter by now may be as long as it was after a power failure.
+        self.durable_length = reached;
+    }
+
     /// A sync succeeds: it writes what is dirty.
     pub(super) fn sync(&mut self) {
         let lost = &self.lost_pages;

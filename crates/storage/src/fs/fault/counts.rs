@@ -19,6 +19,8 @@ pub struct FaultCounts {
     pub lost_pages: u64,
     /// Pages of files that had grown, which hold after a crash what a removed file had there.
     pub stale_pages: u64,
+    /// Pages that the system has written before anybody asked for a sync, and that were changed again.
+    pub pages_written_back: u64,
     /// Syncs that failed and took what they did not write for clean.
     pub lossy_syncs: u64,
     /// Pages that only the cache had after such a sync, and that left it.
@@ -38,6 +40,7 @@ impl FaultCounts {
         self.torn_pages += other.torn_pages;
         self.lost_pages += other.lost_pages;
         self.stale_pages += other.stale_pages;
+        self.pages_written_back += other.pages_written_back;
         self.lossy_syncs += other.lossy_syncs;
         self.evicted_pages += other.evicted_pages;
         self.names_lost_out_of_order += other.names_lost_out_of_order;

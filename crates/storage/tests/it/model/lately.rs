@@ -43,6 +43,7 @@ impl Occurred {
             disk.torn_pages,
             disk.lost_pages,
             disk.stale_pages,
+            disk.pages_written_back,
             disk.lossy_syncs,
             disk.evicted_pages,
             disk.names_lost_out_of_order,
