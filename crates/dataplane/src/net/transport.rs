@@ -41,6 +41,8 @@ pub(crate) struct TlsStream {
     pub(crate) tls: Connection,
     /// Ciphertext that waits for the socket, about: the plaintext it was made of, less what has been written.
     unsent_bytes: usize,
+    /// The peer has said under TLS that it sends no more. TLS takes nothing that comes behind that.
+    has_ended: bool,
 }
 
 impl TlsStream {
@@ -48,7 +50,7 @@ impl TlsStream {
     pub(crate) fn new(socket: TcpStream, mut tls: Connection) -> Self {
         // What waits is bounded by the writer ([`Transport::unsent_bytes`]).
         tls.set_buffer_limit(None);
-        Self { socket, tls, unsent_bytes: 0 }
+        Self { socket, tls, unsent_bytes: 0, has_ended: false }
     }
 }
 
@@ -163,6 +165,9 @@ fn read_socket(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<ReadOutc
 
 impl TlsStream {
     fn read(&mut self, buffer: &mut [u8], scratch: &mut [u8]) -> io::Result<ReadOutcome> {
+        if self.has_ended {
+            return Ok(ReadOutcome::Closed);
+        }
         let room = buffer.len().saturating_sub(TLS_RECORD_BYTES_MAX).min(scratch.len());
         let mut filled = self.take_plaintext(buffer, 0)?;
         let Some(scratch) = scratch.get_mut(..room) else { return Ok(ReadOutcome::Empty) };
@@ -174,16 +179,24 @@ impl TlsStream {
             ReadOutcome::Empty => return Ok(ReadOutcome::Bytes { count: filled, drained: true }),
         };
         let mut ciphertext = scratch.get(..count).unwrap_or_default();
-        while !ciphertext.is_empty() {
-            self.tls.read_tls(&mut ciphertext)?;
-            if let Err(error) = self.tls.process_new_packets() {
-                // Tell the peer why, as far as its socket takes it.
-                let _ = self.flush();
-                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        while !ciphertext.is_empty() && !self.has_ended {
+            let taken = self.tls.read_tls(&mut ciphertext)?;
+            match self.tls.process_new_packets() {
+                // Of what comes behind the end nothing is taken, however often it is offered.
+                Ok(state) => self.has_ended = taken == 0 || state.peer_has_closed(),
+                Err(error) => {
+                    // Tell the peer why, as far as its socket takes it.
+                    let _ = self.flush();
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
             }
             filled = self.take_plaintext(buffer, filled)?;
         }
-        Ok(ReadOutcome::Bytes { count: filled, drained })
+        if self.has_ended && filled == 0 {
+            return Ok(ReadOutcome::Closed);
+        }
+        // The end is seen by the next read.
+        Ok(ReadOutcome::Bytes { count: filled, drained: drained && !self.has_ended })
     }
 
     fn take_plaintext(&mut self, buffer: &mut [u8], mut filled: usize) -> io::Result<usize> {

@@ -153,6 +153,44 @@ fn whoever_does_not_speak_tls_is_closed_and_whoever_hesitates_disturbs_nobody() 
     workers.stop(Duration::from_secs(1));
 }
 
+/// The peer need not have logged in.
+#[test]
+fn what_comes_behind_the_end_that_tls_tells_holds_up_nobody() {
+    let node = Node::new();
+    let certificate = certificate();
+    let (workers, address) = serve(&node, &certificate);
+    let mut rude = connect(address, &certificate);
+    assert!(answers(&mut rude));
+    rude.conn.send_close_notify();
+    let mut behind = Vec::new();
+    rude.conn.write_tls(&mut behind).unwrap();
+    // More than TLS takes at once.
+    behind.resize(64 * 1024, 0);
+    // The server may close before all of it is sent.
+    let _ = rude.sock.write_all(&behind);
+    let mut polite = connect(address, &certificate);
+    assert!(answers(&mut polite), "the loop offers TLS the same bytes for ever");
+    let ended = rude.sock.read_to_end(&mut Vec::new());
+    let timed_out = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    assert!(!ended.is_err_and(|error| timed_out(&error)), "it is closed");
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn what_is_asked_before_the_end_that_tls_tells_is_answered() {
+    let node = Node::new();
+    let certificate = certificate();
+    let (workers, address) = serve(&node, &certificate);
+    let mut stream = connect(address, &certificate);
+    stream.write_all(&encode(&Request::new(Opcode::Noop))).unwrap();
+    stream.conn.send_close_notify();
+    while stream.conn.wants_write() {
+        stream.conn.write_tls(&mut stream.sock).unwrap();
+    }
+    stream.read_exact(&mut [0; 24]).unwrap();
+    workers.stop(Duration::from_secs(1));
+}
+
 #[test]
 fn a_tls_listener_needs_a_certificate() {
     let node = Node::new();
