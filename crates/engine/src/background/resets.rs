@@ -37,8 +37,12 @@ impl Bucket {
             && wanted.len() < AT_ONCE
             && wanted.iter().all(|(_, reset)| reset.may_wait(now));
         let due = if waits_for_others { Vec::new() } else { wanted };
-        let vbs: Vec<VbId> = due.iter().map(|(vb, _)| *vb).collect();
+        let is_to_go = |(vb, reset): &(VbId, Reset)| self.begin_to_go(*vb, *reset).then_some(*vb);
+        let vbs: Vec<VbId> = due.iter().filter_map(is_to_go).collect();
         let done = if vbs.is_empty() { Ok(()) } else { self.drop_contents(shard, flusher, &vbs, now) };
+        if done.is_err() {
+            vbs.into_iter().for_each(|vb| self.stay(vb));
+        }
         let mut to_reset = shard.to_reset.lock();
         for (vb, reset) in due.into_iter().chain(void) {
             if to_reset.get(&vb) == Some(&reset) {
@@ -46,6 +50,23 @@ impl Bucket {
             }
         }
         done
+    }
+
+    /// A copy that is about to be emptied says so from here on: it may be given another role, and stand for election, while the
+    /// disk is at it. Returns whether it is to go still.
+    fn begin_to_go(&self, vb: VbId, reset: Reset) -> bool {
+        self.slot(vb).is_ok_and(|(slot, _)| {
+            let mut v = slot.vb.lock();
+            v.following.is_going = check_role_state(&v, reset.role_state).is_ok();
+            v.following.is_going
+        })
+    }
+
+    /// The disk has refused to empty a copy: it is what it was.
+    fn stay(&self, vb: VbId) {
+        if let Ok((slot, _)) = self.slot(vb) {
+            slot.vb.lock().following.is_going = false;
+        }
     }
 
     /// Begins a new, empty incarnation of vBuckets of a shard. The flusher is kept away: what it has taken belongs to the

@@ -32,7 +32,7 @@ impl Bucket {
         let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         check_follower(&v, term)?;
-        if shard.to_reset.lock().contains_key(&vb) {
+        if v.following.is_going || shard.to_reset.lock().contains_key(&vb) {
             // What was to go of one that is a replica again may be noted without the flusher's having been called.
             deferred.flush();
             return Err(Status::TemporaryFailure);

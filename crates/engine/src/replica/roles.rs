@@ -103,7 +103,7 @@ impl Bucket {
             may_lack: v.may_lack || v.pending.is_damaged(),
             held: v.held(),
             snapshot: v.following.snapshots.open().map(|open| (open.start, open.end)),
-            complete: !v.following.is_partial,
+            complete: !(v.following.is_partial || v.following.is_going),
             blank: v.is_blank(),
             promotable: v.promotable(),
             branch: v.failover.uuid_at(v.promotable()),

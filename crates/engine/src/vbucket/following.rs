@@ -17,6 +17,8 @@ pub(crate) struct Following {
     pub(crate) snapshots: Snapshots,
     /// Not even the first snapshot is whole; or, with none open, the copy is damaged and to be built anew.
     pub(crate) is_partial: bool,
+    /// What it holds is being emptied: nothing of it may be counted on.
+    pub(crate) is_going: bool,
     /// The first snapshot of the stream reaches the last prepare that the active had when it granted that.
     pub(crate) is_told_all: bool,
     /// The branches that the active has told last are not synced yet.

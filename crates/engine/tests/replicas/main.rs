@@ -10,6 +10,7 @@ mod going_back;
 mod remembering;
 #[path = "../support/mod.rs"]
 mod support;
+mod taken_over;
 
 use std::sync::Arc;
 
