@@ -157,13 +157,14 @@ impl Bucket {
         Ok(slot.vb.lock().high_prepared())
     }
 
-    /// The same; the waiter is woken, once, when it has risen above a seqno that it has not reached yet.
+    /// The same, for the stream that feeds the copy; the waiter is woken, once, when it has risen above a seqno that it has not reached
+    /// yet. A stream that was taken over learns nothing: its active would take what the copy has of the next one's history for its own.
+    /// Nor does it take the place of the waiter that the next one has.
     ///
     /// # Errors
-    /// `NotMyVbucket`.
-    pub fn await_high_prepared(&self, vb: VbId, above: Seqno, waiter: Waiter) -> Result<Seqno, Status> {
-        let (slot, _) = self.slot(vb)?;
-        let mut v = slot.vb.lock();
+    /// `NotMyVbucket` when the inflow is void.
+    pub fn await_high_prepared(&self, inflow: Inflow, above: Seqno, waiter: Waiter) -> Result<Seqno, Status> {
+        let (mut v, _) = self.follower(inflow)?;
         let reached = v.high_prepared();
         if reached <= above {
             v.following.await_above(above, waiter);

@@ -216,7 +216,7 @@ fn a_write_that_is_to_be_on_disks_waits_for_both_and_holds_back_those_behind_it(
     for (key, prepared) in [(b"\0k", &first), (b"\0l", &second)] {
         assert_eq!(active.complete(key, prepared, WAITER), Ok(Durable::Parked));
     }
-    assert_eq!(replica.bucket.await_high_prepared(VB, Seqno(0), WAITER), Ok(Seqno(0)));
+    assert_eq!(replica.bucket.await_high_prepared(pipe.inflow(), Seqno(0), WAITER), Ok(Seqno(0)));
     replica.flush();
     assert!(replica.recorder.woken.lock().contains(&WAITER));
     assert_eq!(replica.bucket.high_prepared(VB), Ok(second.seqno));

@@ -3,13 +3,36 @@
 use std::sync::Arc;
 
 use base::{
-    Seqno,
+    Seqno, Status, VbUuid,
     bucket::{BucketKind, DurabilityLevel},
 };
 use parking_lot::Mutex;
-use settee_engine::Work;
+use settee_engine::{ReplicaKind, Waiter, Work};
 
-use crate::{MAJORITY, pair, set, status, support::pipe::VB, turned};
+use crate::{EVERYWHERE, MAJORITY, WAITER, item, marker, pair, set, status, support::pipe::VB, turned};
+
+/// The active before has another history: it would take what is held of the next one's for its own, and tell clients that their
+/// writes are safe. And the next one would wait for ever for what it is not told.
+#[test]
+fn a_stream_that_was_taken_over_learns_nothing_of_what_is_held_and_takes_nobodys_place() {
+    let (_active, mut replica, pipe) = pair(BucketKind::Couchbase);
+    let next = Waiter { ticket: WAITER.ticket + 1, ..WAITER };
+    assert_eq!(replica.bucket.await_high_prepared(pipe.inflow(), Seqno(0), WAITER), Ok(Seqno(0)));
+    replica.bucket.make_replica(VB, 2).unwrap();
+    let inflow = replica.bucket.replica_begin(VB, 2, replica.now()).unwrap().inflow;
+    replica.bucket.replica_accept_log(inflow, &[(VbUuid(77), Seqno(0))], replica.now()).unwrap();
+    replica.bucket.replica_marker(inflow, &marker(0, 1, false), replica.now()).unwrap();
+    let prepare = item(ReplicaKind::Prepare { level: EVERYWHERE, deleted: false }, b"\0k", 1);
+    replica.bucket.replica_item(inflow, &prepare, replica.now()).unwrap();
+    assert_eq!(replica.bucket.await_high_prepared(inflow, Seqno(0), next), Ok(Seqno(0)), "not synced yet");
+    // Woken a moment ago, for what was held then.
+    let void = replica.bucket.await_high_prepared(pipe.inflow(), Seqno(0), WAITER);
+    replica.flush();
+    assert!(replica.recorder.woken.lock().contains(&next), "what is synced now is told");
+    assert_eq!(replica.bucket.await_high_prepared(inflow, Seqno(0), next), Ok(Seqno(1)));
+    let told = replica.bucket.await_high_prepared(pipe.inflow(), Seqno(0), WAITER);
+    assert_eq!((void, told), (Err(Status::NotMyVbucket), Err(Status::NotMyVbucket)));
+}
 
 /// An election goes by what a copy says of itself in the new term. It must not choose one that is being emptied by then.
 #[test]

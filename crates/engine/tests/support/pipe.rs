@@ -162,6 +162,11 @@ impl Pipe {
         }
     }
 
+    /// What feeds the replica.
+    pub(crate) fn inflow(&self) -> Inflow {
+        self.inflow
+    }
+
     /// From here on prepares are lost on the way; and the replica, which does not know, says no more what it holds.
     pub(crate) fn forget_prepares(&mut self) {
         self.forgets_prepares = true;

@@ -280,7 +280,7 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
         self.last
     }
 
-    fn inflow(&self) -> Result<I, Fault> {
+    pub(super) fn inflow(&self) -> Result<I, Fault> {
         self.inflow.ok_or(Fault::NotTaken(Status::NotMyVbucket))
     }
 }

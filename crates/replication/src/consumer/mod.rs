@@ -436,9 +436,10 @@ impl<R: Replica> Consumer<R> {
         let Some(stream) = self.streams.get_mut(&vb).filter(|stream| stream.phase == Phase::Open) else {
             return;
         };
+        let Ok(inflow) = stream.inflow() else { return };
         let before = stream.acknowledged();
         // Until the replica says that it will wake us: there may be more here that has yet to become durable.
-        while stream.acknowledge(self.replica.await_high_prepared(vb, stream.acknowledged(), waiter)) {}
+        while stream.acknowledge(self.replica.await_high_prepared(inflow, stream.acknowledged(), waiter)) {}
         if stream.acknowledged() > before {
             asks::seqno_acknowledged(vb, stream.opaque, stream.acknowledged(), out);
         }

@@ -69,8 +69,8 @@ pub trait Replica {
     ) -> Result<(), Status>;
 
     /// Every prepare up to this seqno is here, as durably as it asks for. If that is not above `above`, the waiter is woken once
-    /// it is.
-    fn await_high_prepared(&self, vb: VbId, above: Seqno, waiter: Waiter) -> Seqno;
+    /// it is. Zero, and no waiter is woken, where the stream feeds the vBucket no longer.
+    fn await_high_prepared(&self, inflow: Self::Inflow, above: Seqno, waiter: Waiter) -> Seqno;
 }
 
 impl Replica for Arc<Bucket> {
@@ -112,8 +112,8 @@ impl Replica for Arc<Bucket> {
         }
     }
 
-    fn await_high_prepared(&self, vb: VbId, above: Seqno, waiter: Waiter) -> Seqno {
-        // Of a vBucket that is gone nothing is here.
-        Bucket::await_high_prepared(self, vb, above, waiter).unwrap_or_default()
+    fn await_high_prepared(&self, inflow: Inflow, above: Seqno, waiter: Waiter) -> Seqno {
+        // What is here is of another stream's history.
+        Bucket::await_high_prepared(self, inflow, above, waiter).unwrap_or_default()
     }
 }

@@ -92,7 +92,7 @@ impl Replica for &Taker {
         Ok(())
     }
 
-    fn await_high_prepared(&self, _: VbId, above: Seqno, waiter: Waiter) -> Seqno {
+    fn await_high_prepared(&self, _: u32, above: Seqno, waiter: Waiter) -> Seqno {
         self.waiting.set((self.prepared.get() <= above.get()).then_some(waiter));
         Seqno(self.prepared.get())
     }

@@ -212,9 +212,9 @@ impl Replica for Shelf {
         })
     }
 
-    fn await_high_prepared(&self, vb: VbId, _: Seqno, _: Waiter) -> Seqno {
+    fn await_high_prepared(&self, inflow: Self::Inflow, _: Seqno, _: Waiter) -> Seqno {
         let copies = self.0.copies.borrow();
-        let whole = copies.get(&vb).and_then(|copy| copy.saved.last());
+        let whole = copies.get(&inflow.0).and_then(|copy| copy.saved.last());
         // As if everything were prepared: nothing says otherwise of what was completed.
         whole.map_or(Seqno(0), |whole| whole.seqno)
     }
