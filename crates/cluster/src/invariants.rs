@@ -41,6 +41,7 @@ fn check_plan(plan: &VbPlan, holding: &BTreeSet<NodeId>) -> Result<(), String> {
     ensure(distinct(&plan.chain) && distinct(&plan.building), || "a node is named twice".into())?;
     ensure(plan.chain.iter().all(|node| !plan.building.contains(node)), || "counted and building".into())?;
     ensure(plan.gone.is_empty() || plan.joint.is_some(), || "somebody is remembered for nothing".into())?;
+    ensure(plan.kept.is_empty() || plan.joint.is_some(), || "somebody is kept for nothing".into())?;
     ensure(plan.chain.iter().all(|node| !plan.gone.contains(node)), || "gone and counted".into())?;
     let named = plan.nodes().into_iter().filter(|&node| !plan.has_failed(node));
     let stranger = named.into_iter().find(|node| !holding.contains(node));

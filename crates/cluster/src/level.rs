@@ -20,6 +20,7 @@
 //! | 7 | what nodes held when they were failed over is remembered until it is decided which node serves it. That holds through any number of failovers and stopped recoveries. A copy that is being built is no other copy. The next failover of a node waits for an earlier lease of it |
 //! | 8 | buckets have objectives ([`crate::objectives`]) |
 //! | 9 | a failover while a chain changes has the remaining nodes of the chain before asked as well. A flush ends no election. Where no node has a vBucket, every recovered node is asked, also if more nodes held it than it is to have copies |
+//! | 10 | a node that was failed over gracefully is remembered until the copies that are left are known to hold what it holds |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -29,7 +30,7 @@ use base::NodeId;
 use crate::{ClusterError, Command, Metadata, NodeInfo, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 9;
+pub const LEVEL: u32 = 10;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -49,6 +50,8 @@ pub(crate) const OBJECTIVES: u32 = 8;
 /// From here on all that are left and may know more are asked: of the chain before one that changes, and of those that held what nobody
 /// has. No flush ends an election.
 pub(crate) const LIVING_ASKED: u32 = 9;
+/// From here on nodes that were failed over gracefully are remembered until the others are known to hold what these hold.
+pub(crate) const LEAVERS_KEPT: u32 = 10;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 

@@ -8,6 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{VbPhase, VbPlan};
 
+/// How nodes fail that a plan is to do without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failing {
+    /// What is left of the chain before counts on: as metadata from level 9 on have it.
+    pub(crate) keeps_chain_before: bool,
+    /// They leave in good order, and hold what was acknowledged: it is remembered that they do, from level 10 on.
+    pub(crate) keeps_leavers: bool,
+}
+
 /// One step of one vBucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VbChange {
@@ -92,7 +101,7 @@ impl VbPlan {
     #[must_use]
     pub fn is_alone(&self) -> bool {
         let active = self.chain.first();
-        self.chain.len() < 2 && self.counted().iter().all(|node| Some(node) == active)
+        self.chain.len() < 2 && self.kept.is_empty() && self.counted().iter().all(|node| Some(node) == active)
     }
 
     /// The plan after a step; `None` when the step does not fit. `may_hold` says
@@ -119,7 +128,7 @@ impl VbPlan {
             }
             VbStep::DropJoint => {
                 let fits = self.phase.is_settled() && self.joint.is_some();
-                fits.then(|| VbPlan { joint: None, gone: Vec::new(), ..self.clone() })
+                fits.then(|| VbPlan { joint: None, gone: Vec::new(), kept: Vec::new(), ..self.clone() })
             }
             VbStep::StartHandover(after) => {
                 let fits = self.phase.is_settled()
@@ -162,7 +171,7 @@ impl VbPlan {
         match &self.phase {
             VbPhase::Electing { .. } if !ends_elections => {
                 let (joint, gone, building) = (Some(self.chain.clone()), Vec::new(), Vec::new());
-                VbPlan { joint, gone, building, term, ..self.clone() }
+                VbPlan { joint, gone, kept: Vec::new(), building, term, ..self.clone() }
             }
             _ => VbPlan::settled(self.chain.clone(), term),
         }
@@ -186,6 +195,7 @@ impl VbPlan {
             // The same nodes in another order have what they have.
             joint: (!same).then(|| self.chain.clone()),
             gone: Vec::new(),
+            kept: Vec::new(),
             building,
             phase: VbPhase::Settled,
             term: self.term + 1,
@@ -220,6 +230,7 @@ impl VbPlan {
             chain: left(&self.chain),
             joint: Some(if is_begun { self.counted().to_vec() } else { self.chain_before() }),
             gone: self.remembered(failed),
+            kept: self.kept.clone(),
             building: left(&self.building),
             phase: VbPhase::Electing { among },
             term,
@@ -242,14 +253,16 @@ impl VbPlan {
             joint: (chain.len() > 1).then(|| vec![winner]),
             // Of those who were asked nobody has more on disk than the winner has.
             gone: Vec::new(),
+            kept: Vec::new(),
             building,
             phase: VbPhase::Settled,
             term,
         }
     }
 
-    /// The plan once those nodes do not count any more. `keeps_chain_before`: as metadata from level 9 on have it.
-    pub(crate) fn without(&self, failed: &dyn Fn(NodeId) -> bool, keeps_chain_before: bool) -> VbPlan {
+    /// The plan once those nodes do not count any more.
+    pub(crate) fn without(&self, failed: &dyn Fn(NodeId) -> bool, how: Failing) -> VbPlan {
+        let Failing { keeps_chain_before, keeps_leavers } = how;
         if !self.nodes().iter().any(|&node| failed(node)) {
             return self.clone();
         }
@@ -265,7 +278,11 @@ impl VbPlan {
         }
         let chain = left(&self.chain);
         let (building, term) = (left(&self.building), self.term + 1);
-        let plan = VbPlan { chain, joint: None, gone: Vec::new(), building, phase: VbPhase::Settled, term };
+        let leaves = |node: &NodeId| keeps_leavers && failed(*node) && self.counts(*node);
+        let kept: Vec<NodeId> =
+            self.nodes().into_iter().filter(leaves).chain(self.kept.iter().copied()).collect();
+        let plan =
+            VbPlan { chain, joint: None, gone: Vec::new(), kept, building, phase: VbPhase::Settled, term };
         // What the chain before has acknowledged may be with those that are left of it, and with none of the new chain.
         let before = self.joint.as_deref().filter(|_| keeps_chain_before).map(left).unwrap_or_default();
         if before.len() > 1 || before.first().is_some_and(|node| !plan.chain.contains(node)) {
@@ -277,8 +294,10 @@ impl VbPlan {
             let gone = self.gone.iter().copied().chain(gone).collect();
             return VbPlan { joint: Some(before), gone, ..plan }.named_once(true);
         }
-        // The active one stays, and has all that the chain had, unless it crashes: it counts alone until the others are known to.
-        let joint = plan.chain.first().filter(|_| plan.chain.len() > 1).map(|&active| vec![active]);
+        // The active one stays, and has all that the chain had, unless it crashes: it counts alone until the others are known to. Where
+        // there are no others it may have crashed before this was agreed on, while the nodes that leave have it all.
+        let is_open = plan.chain.len() > 1 || !plan.kept.is_empty();
+        let joint = plan.chain.first().filter(|_| is_open).map(|&active| vec![active]);
         let gone = if joint.is_some() { self.remembered(failed) } else { Vec::new() };
         VbPlan { joint, gone, ..plan }.named_once(keeps_chain_before)
     }

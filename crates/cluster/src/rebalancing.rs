@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     BucketInfo, ClusterError, Exclusion, Membership, Metadata, NodeInfo, Rebalance, RebalanceKind,
     RebalanceOutcome, RebalanceResult, Recovery, VbPlan,
-    level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED, LIVING_ASKED},
+    level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED, LEAVERS_KEPT, LIVING_ASKED},
     maps,
     members::refused,
-    moves::{VbChange, VbStep, answers_needed},
+    moves::{Failing, VbChange, VbStep, answers_needed},
     orchestrator::UNLEASED_MS,
 };
 
@@ -183,7 +183,7 @@ impl Metadata {
                 }
                 self.end_rebalance(RebalanceResult::Completed, now_ms)?;
                 if !failing.is_empty() {
-                    self.exclude(&failing);
+                    self.exclude(&failing, self.level >= LEAVERS_KEPT);
                 }
             }
         }
@@ -232,7 +232,7 @@ impl Metadata {
                  unsafe to go on."
             )));
         }
-        self.exclude(&command.nodes);
+        self.exclude(&command.nodes, false);
         if command.auto {
             self.auto_failover.count += self.events(&command.nodes);
         }
@@ -321,8 +321,8 @@ impl Metadata {
         self.node_by_id(id).is_some_and(|node| node.membership == Membership::Active)
     }
 
-    /// Takes nodes out of every plan.
-    fn exclude(&mut self, nodes: &[NodeId]) {
+    /// Takes nodes out of every plan. `keeps_leavers`: it is remembered that they hold what was acknowledged.
+    fn exclude(&mut self, nodes: &[NodeId], keeps_leavers: bool) {
         let failed = |node: NodeId| nodes.contains(&node);
         let excluded = Exclusion {
             version: self.version + 1,
@@ -330,7 +330,7 @@ impl Metadata {
             is_leased: self.auto_failover.is_leased,
         };
         let is_remembered = self.level >= FAILOVERS_REMEMBERED;
-        let are_all_asked = self.level >= LIVING_ASKED;
+        let how = Failing { keeps_chain_before: self.level >= LIVING_ASKED, keeps_leavers };
         for node in self.nodes.iter_mut().filter(|node| failed(node.id)) {
             node.membership = Membership::InactiveFailed;
             // It may not have heard of its failover before this one either, and have a lease from before that.
@@ -342,8 +342,7 @@ impl Metadata {
         }
         for bucket in self.buckets.values_mut() {
             nodes.iter().for_each(|&node| bucket.note_former(node, is_remembered));
-            bucket.vbs =
-                Arc::new(bucket.vbs.iter().map(|plan| plan.without(&failed, are_all_asked)).collect());
+            bucket.vbs = Arc::new(bucket.vbs.iter().map(|plan| plan.without(&failed, how)).collect());
         }
         self.note_leases();
         let Some(rebalance) = &mut self.rebalance else { return };

@@ -92,6 +92,10 @@ pub struct VbPlan {
     /// the others are known to hold what it held. Then only one of the others may have what these nodes had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<NodeId>,
+    /// Those of them that were failed over gracefully. They hold all that was acknowledged then, so no copy that has lost everything
+    /// is served in their place before the others are known to hold it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<NodeId>,
     /// Nodes that are getting a copy that does not count yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub building: Vec<NodeId>,

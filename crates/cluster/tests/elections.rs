@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use settee_cluster::{
     BucketParams, BucketReport, Command, FailOver, Metadata, NodeInfo, NodeReport, Orchestrator, Ports,
-    Recovery, StartRebalance, VbChange, VbPhase, VbPlan, VbReport, VbStep,
+    Recovery, StartGracefulFailover, StartRebalance, VbChange, VbPhase, VbPlan, VbReport, VbStep,
+    level::LEVEL,
 };
 
 const NODES: u16 = 3;
@@ -101,19 +102,31 @@ impl Cluster {
         }
     }
 
+    fn look(&mut self) {
+        self.now_ms += 250;
+        for &node in self.copies.keys().chain(&self.opening) {
+            self.orchestrator.report(&self.meta, self.report(node), self.now_ms);
+        }
+        for command in self.orchestrator.step(&self.meta, self.now_ms) {
+            if matches!(command, Command::ChangeVbs(_)) {
+                self.meta = self.meta.apply(&command).unwrap().0;
+            }
+        }
+    }
+
+    /// So much time goes by while those that have something to say report, and the leader decides.
+    fn run(&mut self, ms: u64) {
+        let until = self.now_ms + ms;
+        while self.now_ms < until {
+            self.look();
+        }
+    }
+
     /// The copy that is elected within so long while those that have something to say report.
     fn elected_within(&mut self, ms: u64) -> Option<u16> {
         let until = self.now_ms + ms;
         while self.now_ms < until {
-            self.now_ms += 250;
-            for &node in self.copies.keys().chain(&self.opening) {
-                self.orchestrator.report(&self.meta, self.report(node), self.now_ms);
-            }
-            for command in self.orchestrator.step(&self.meta, self.now_ms) {
-                if matches!(command, Command::ChangeVbs(_)) {
-                    self.meta = self.meta.apply(&command).unwrap().0;
-                }
-            }
+            self.look();
             if let Some(active) = self.plan().active() {
                 return Some(active.get());
             }
@@ -516,4 +529,70 @@ fn of_more_nodes_that_held_a_vbucket_than_there_are_to_be_copies_all_are_asked()
     assert_eq!(cluster.elected_within(20_000), Some(2));
     let target = &cluster.meta.buckets["b"].target.as_deref().unwrap()[0];
     assert!(target.len() == 2 && target.contains(&NodeId(2)), "{target:?}");
+}
+
+/// One of two copies has left in good order, and nothing is heard of the other one yet. The metadata are at that level.
+fn left_gracefully(level: u32) -> Cluster {
+    let mut cluster = Cluster::new(VbPlan::settled(nodes(&[1, 0]), 4));
+    cluster.meta.level = level;
+    let id = "g".to_owned();
+    let start = StartGracefulFailover { id: id.clone(), nodes: nodes(&[0]), now_ms: 0 };
+    cluster.apply(&[Command::StartGracefulFailover(start), Command::FinishRebalance { id, now_ms: 0 }]);
+    cluster
+}
+
+/// The copy that is left was opened after that disturbance; `now`: what it says of itself once it stands for election.
+fn is_left_with(now: VbReport) -> Cluster {
+    let mut cluster = left_gracefully(LEVEL);
+    let in_doubt = VbReport { role: VbRole::Dead, term: 0, unconfirmed: true, ..now };
+    cluster.copies.insert(1, in_doubt);
+    cluster.run(10_000);
+    assert!(
+        matches!(cluster.plan().phase, VbPhase::Electing { .. }),
+        "others may have more: {:?}",
+        cluster.plan()
+    );
+    let term = cluster.plan().term;
+    cluster.with(&[(1, VbReport { term, ..now })])
+}
+
+#[test]
+fn what_a_node_holds_that_has_just_left_is_not_replaced_by_nothing() {
+    let mut cluster = is_left_with(VbReport { may_lack: true, ..whole(0) });
+    assert_eq!(cluster.elected_within(20_000), None);
+    assert_eq!(cluster.plan().chain, [], "nobody has it");
+    cluster.copies.clear();
+    cluster.apply(&recover(0));
+    cluster.copies.extend([(0, whole(9)), (1, VbReport { may_lack: true, ..whole(0) })]);
+    assert_eq!(cluster.elected_within(20_000), Some(0));
+}
+
+/// Nor is it waited for where the copy that is left has something: that may be more by then.
+#[test]
+fn a_copy_that_has_something_takes_the_place_of_one_that_has_just_left() {
+    for left in [whole(0), whole(3), VbReport { may_lack: true, ..whole(3) }] {
+        assert_eq!(is_left_with(left).elected_within(20_000), Some(1), "{left:?}");
+    }
+}
+
+#[test]
+fn a_node_that_was_recovered_from_nothing_holds_nothing_that_is_kept() {
+    let mut cluster = is_left_with(VbReport { may_lack: true, ..whole(0) });
+    cluster.apply(&[Command::SetRecovery { node: NodeId(0), recovery: Some(Recovery::Full) }]);
+    assert_eq!(cluster.elected_within(20_000), Some(1));
+}
+
+#[test]
+fn a_node_that_has_left_is_kept_in_mind_until_the_others_are_known_to_hold_what_it_holds() {
+    let mut cluster = left_gracefully(LEVEL);
+    assert!(!cluster.plan().is_alone());
+    let term = cluster.plan().term;
+    let active = VbReport { role: VbRole::Active, term, ..whole(9) };
+    cluster.copies.insert(1, active);
+    cluster.run(5_000);
+    assert_eq!(cluster.plan().kept, nodes(&[0]), "it is not on disk");
+    cluster.copies.insert(1, VbReport { persisted: Seqno(9), ..active });
+    cluster.run(1_000);
+    assert!(cluster.plan().is_alone() && cluster.plan().is_quiet(), "{:?}", cluster.plan());
+    assert_eq!(left_gracefully(9).plan(), &VbPlan::settled(nodes(&[1]), term), "as the level before has it");
 }

@@ -31,7 +31,8 @@ use super::{
     lag::Behind,
 };
 use crate::{
-    BucketInfo, Metadata, VbPhase, VbPlan, VbReport, VbStep, level::GIVEN_UP_RECOVERED, moves::answers_needed,
+    BucketInfo, Metadata, Recovery, VbPhase, VbPlan, VbReport, VbStep, level::GIVEN_UP_RECOVERED,
+    moves::answers_needed,
 };
 
 /// Mutations that a copy may be behind when it is to count: what it takes to send them is what durable writes wait for.
@@ -182,6 +183,8 @@ impl Scene<'_> {
             (counts(*node), generation, copy.held, copy.high_seqno, Reverse(place(*node)))
         });
         match best {
+            // What is left of it has been lost, and what a node holds that has left is served once that is recovered.
+            Some(_) if self.is_empty_beside_leavers(&answers) => Some(VbStep::Elect(Vec::new())),
             Some(&(winner, _)) => {
                 let others = self.plan.chain.iter().copied().filter(|&node| node != winner);
                 Some(VbStep::Elect([winner].into_iter().chain(others).collect()))
@@ -195,6 +198,23 @@ impl Scene<'_> {
             None if answers.len() < among.len() => None,
             None => Some(VbStep::Elect(Vec::new())),
         }
+    }
+
+    /// Whether all that answered have lost everything, while a node that was failed over gracefully holds what there was. It has not been
+    /// removed since, and nobody has said that it comes back without that.
+    fn is_empty_beside_leavers(&self, answers: &[(NodeId, &VbReport)]) -> bool {
+        let has_lost_all = |copy: &VbReport| copy.may_lack && copy.high_seqno == Seqno(0);
+        let holds = |&node: &NodeId| {
+            let info = self.meta.node_by_id(node);
+            self.held_before(node) && info.is_some_and(|info| info.recovery != Some(Recovery::Full))
+        };
+        self.plan.kept.iter().any(holds)
+            && answers.iter().all(|(_, copy)| has_lost_all(copy) || !copy.complete)
+    }
+
+    /// Whether a node held the vBucket when it was failed over.
+    fn held_before(&self, node: NodeId) -> bool {
+        self.bucket.former.get(&node).is_some_and(|vbs| vbs.contains(&self.vb.get()))
     }
 
     /// Nodes that an election waits for, however long that takes, because something that was acknowledged may be known to them
@@ -375,8 +395,7 @@ impl Scene<'_> {
     /// for: it comes back, or is failed over again.
     fn revive(&self) -> Option<VbStep> {
         let target = self.target?;
-        let held =
-            |node: NodeId| self.bucket.former.get(&node).is_some_and(|vbs| vbs.contains(&self.vb.get()));
+        let held = |node: NodeId| self.held_before(node);
         // Nodes of earlier versions say nothing of copies that are in no chain.
         let tells = |node| self.heard.report(node).is_none_or(|said| said.level >= GIVEN_UP_RECOVERED);
         let is_there = |node| {

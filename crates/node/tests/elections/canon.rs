@@ -160,7 +160,8 @@ fn write(world: &World, order: &[usize], canon: &mut Canon) {
         })
         .collect();
     said.sort_unstable();
-    (said, world.writes, world.faults as u8, world.changes as u8, world.losses as u8).hash(canon);
+    let (faults, changes, losses) = (world.faults as u8, world.changes as u8, world.losses as u8);
+    (said, world.writes, faults, changes, losses, world.is_ending).hash(canon);
 }
 
 fn write_metadata(world: &World, order: &[usize], canon: &mut Canon) {
@@ -200,7 +201,7 @@ fn is_placed_again(world: &World) -> bool {
 
 fn write_copy(node: &Node, writes: &mut Names, branches: &mut Names, canon: &mut Canon) {
     let held = &node.held;
-    (node.link, node.leash, node.is_failed, held.role, held.term).hash(canon);
+    (node.link, node.leash, node.is_failed, node.has_left, held.role, held.term).hash(canon);
     (held.unconfirmed, held.may_lack, held.is_unheard, held.is_partial).hash(canon);
     (held.is_told_all, held.is_unrecorded, held.following).hash(canon);
     held.topology.hash(canon);

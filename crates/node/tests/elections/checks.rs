@@ -1,10 +1,11 @@
 //! What has to hold (`docs/promises.md`): within a term one node is active. Of those that hear the leader one serves,
 //! and none beside one that has a lease, wherever that is. No acknowledged write, of any level, is passed over by an
 //! election or destroyed by another copy as long as a copy has it that nobody has failed over. No durable one is lost
-//! with one copy. A copy that is built counts once it is whole; a stream leaves a copy as its active copy is; and once
-//! faults end somebody serves.
+//! with one copy. None is replaced by nothing while a node has it that was failed over gracefully just before. A copy
+//! that is built counts once it is whole; a stream leaves a copy as its active copy is; and once faults end somebody
+//! serves.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use base::{NodeId, VbRole};
 use cluster::{NodeInfo, Recovery, VbPhase, VbPlan};
@@ -35,6 +36,15 @@ impl World {
             (0..self.writes).filter(|&write| held.has(write)).fold(0, |bits, write| bits | 1 << write)
         };
         (0..self.nodes.len()).filter(counts).fold(0, |bits, at| bits | of(at))
+    }
+
+    /// The same with what nodes have that were failed over gracefully, as long as no copy serves all of that.
+    fn kept_writes(&self) -> u64 {
+        let left = self.nodes.iter().filter(|node| node.has_left);
+        let of = |node: &Arc<Node>| {
+            (0..self.writes).filter(|&write| node.held.has(write)).fold(0, |bits, write| bits | 1 << write)
+        };
+        left.map(of).fold(self.held_writes(), |bits, held| bits | held)
     }
 
     /// Nobody has the vBucket any more, and an operator has to say whether what is left will do.
@@ -83,20 +93,26 @@ impl World {
         if let Some(at) = self.first_counted_part(before) {
             return Some(format!("node {at} counts, and its copy is not whole"));
         }
-        let (had, have) = (before.held_writes(), self.held_writes());
         // What a majority has survives that one copy is lost, or is done without, wherever copies are on their way.
-        let lost = self.durable & !have;
+        let lost = self.durable & !self.kept_writes();
         if self.losses < 2 && lost != 0 {
             return Some(format!("the durable writes {lost:b} are lost with one copy"));
         }
         // The leader's own steps never give up a durable write: somebody else has it just then.
         let is_step = self.faults == before.faults;
-        let lost = self.durable & had & !have;
+        let lost = self.durable & before.kept_writes() & !self.kept_writes();
         if is_step && lost != 0 {
             return Some(format!("the durable writes {lost:b} are with nobody any more"));
         }
         let at = self.serving()?;
         let log = self.nodes[at].held.log.iter().fold(0, |bits, &write| bits | 1 << write);
+        let left = self.durable & self.kept_writes();
+        if log == 0 && left != 0 && self.nodes.iter().any(|node| node.has_left) {
+            return Some(format!(
+                "node {at} serves nothing, and one that has left has the durable writes {left:b}"
+            ));
+        }
+        let (had, have) = (before.held_writes(), self.held_writes());
         // A fault may take the last copy of a write with it; nothing else may, and no copy that has it is passed over.
         let lost = self.acknowledged & had & have & !log;
         (lost != 0)

@@ -35,6 +35,9 @@ pub(crate) enum Event {
     LeadSoon {
         has_heard: bool,
     },
+    /// The leader proposes that a graceful failover ends, and it takes a while until that is agreed on.
+    ProposeEnd,
+    AgreeOnEnd,
     Kill(usize),
     Stop(usize),
     LoseDisk(usize),
@@ -84,6 +87,11 @@ impl World {
         let has_lease = |node: &std::sync::Arc<Node>| node.link == Link::Cut && node.leash == Leash::Held;
         if self.nodes.iter().any(has_lease) {
             events.extend([false, true].map(|has_heard| Event::LeadSoon { has_heard }));
+        }
+        if self.is_ending {
+            events.push(Event::AgreeOnEnd);
+        } else if !self.meta.leaving_gracefully().is_empty() && self.plan().is_quiet() {
+            events.push(Event::ProposeEnd);
         }
         for at in 0..self.nodes.len() {
             if self.nodes[at].link != Link::Left {

@@ -58,10 +58,17 @@ fn trail(came_by: &Trail, first: &World, mut at: u128) -> Vec<Event> {
 }
 
 fn explore(bounds: Bounds) {
+    if let Err(fault) = search(World::new(bounds)) {
+        panic!("{fault}");
+    }
+}
+
+/// The first fault that is come across from a state on, and how.
+fn search(first: World) -> Result<(), String> {
+    let bounds = first.bounds;
     let (limit, seconds) =
         (setting("ELECTIONS_STATES", usize::MAX), setting("ELECTIONS_SECONDS", usize::MAX));
     let begun = Instant::now();
-    let first = World::new(bounds);
     let start = fingerprint(&first);
     let mut came_by = Trail::new();
     let mut fine = HashSet::new();
@@ -86,7 +93,8 @@ fn explore(bounds: Bounds) {
             }
             came_by.insert(print, (at, choice as u8));
             if let Some(fault) = next.fault(&world).or_else(|| next.fault_after_quiet(&mut fine)) {
-                panic!("{fault}\nafter {:?}\nlast {event:?}\n{next:#?}", trail(&came_by, &first, print));
+                let way = trail(&came_by, &first, print);
+                return Err(format!("{fault}\nafter {way:?}\nlast {event:?}\n{next:#?}"));
             }
             queue.push_back((print, next));
         }
@@ -95,6 +103,7 @@ fn explore(bounds: Bounds) {
     let extent = if is_whole { "all" } else { "not all" };
     println!("{bounds:?}: {states} states ({extent}), {steps} steps, {} left, {took:.1} s", queue.len());
     assert!(states > 100, "nothing was explored");
+    Ok(())
 }
 
 /// Random ways of that many events.
@@ -153,6 +162,24 @@ fn three_copies_in_memory() {
 fn members_and_settings_change_between_faults() {
     sizes(2, 1, BucketKind::Couchbase, [0, 0, 1]);
     sizes(2, 1, BucketKind::Ephemeral, [1, 0, 1]);
+}
+
+/// One of two copies leaves in good order, and the disk of the other one may be lost before that is agreed on.
+#[test]
+fn a_copy_leaves_gracefully_before_another_is_lost() {
+    sizes(2, 0, BucketKind::Couchbase, [1, 1, 1]);
+}
+
+/// Were copies not to say that they may have lost something, a write would be lost by one kill. The search has to find that.
+#[test]
+fn copies_that_hide_what_they_have_lost_are_found_out() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let bounds = Bounds { copies: 2, spares: 0, kind, writes: 1, faults: 2, changes: 0 };
+        let mut first = World::new(bounds);
+        first.hides_losses = true;
+        let fault = search(first).expect_err("a fault");
+        assert!(fault.contains("passed over or destroyed"), "{fault}");
+    }
 }
 
 #[test]

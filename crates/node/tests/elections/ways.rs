@@ -5,14 +5,22 @@ use std::collections::HashSet;
 use base::bucket::BucketKind;
 
 use super::{
-    events::Event::{self, Cut, FailOver, Feed, Kill, Lead, Rebalance, Recover, Stop, Sync, Write},
+    events::Event::{
+        self, AgreeOnEnd, Cut, FailOver, Feed, Graceful, Kill, Lead, LoseDisk, ProposeEnd, Rebalance,
+        Recover, Stop, Sync, Write,
+    },
     world::{Bounds, World},
 };
 
 /// So many persistent copies and spare nodes, and what happens to them.
 fn go(copies: u8, spares: u8, events: &[Event]) -> World {
+    go_with(copies, spares, 1, events)
+}
+
+/// The same with so many changes of settings and members.
+fn go_with(copies: u8, spares: u8, changes: usize, events: &[Event]) -> World {
     let kind = BucketKind::Couchbase;
-    let bounds = Bounds { copies, spares, kind, writes: 2, faults: 3, changes: 1 };
+    let bounds = Bounds { copies, spares, kind, writes: 2, faults: 3, changes };
     events.iter().fold(World::new(bounds), |world, &event| {
         assert!(world.events().contains(&event), "{event:?} cannot happen");
         let next = world.after(event);
@@ -66,4 +74,18 @@ fn a_write_that_only_the_new_chain_has_is_not_acknowledged_as_durable() {
     let events: Vec<Event> = change.into_iter().chain(lost).collect();
     let world = go(2, 1, &events);
     assert_eq!(world.durable, 0, "the one before was not told");
+}
+
+/// The disk of the copy that is left is gone before it is agreed on that the other one has left. What that one has is served once it is
+/// recovered.
+#[test]
+fn a_copy_that_has_lost_all_does_not_take_the_place_of_one_that_has_just_left() {
+    let before = [Write { at: 0, told: 0b10 }, Graceful(1), ProposeEnd, LoseDisk(0), AgreeOnEnd, Lead, Lead];
+    let mut world = go_with(2, 0, 2, &before);
+    assert_eq!((world.serving(), world.durable), (None, 1));
+    world = world.after(Recover { at: 1, order: 0 });
+    for _ in 0..4 {
+        world.lead();
+    }
+    assert_eq!(world.nodes[world.serving().unwrap()].held.log, [0]);
 }

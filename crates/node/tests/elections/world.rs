@@ -61,6 +61,8 @@ pub(crate) struct Node {
     pub(crate) leash: Leash,
     /// An operator has decided that what it has is not needed.
     pub(crate) is_failed: bool,
+    /// It was failed over gracefully, and no active copy has shown since that it has all that this node has.
+    pub(crate) has_left: bool,
 }
 
 /// How much may happen.
@@ -89,6 +91,10 @@ pub(crate) struct World {
     /// By bits: writes that were acknowledged, and which of them as durable.
     pub(crate) acknowledged: u64,
     pub(crate) durable: u64,
+    /// The leader has proposed that a graceful failover ends, and that is not agreed on yet.
+    pub(crate) is_ending: bool,
+    /// Copies do not say that they may have lost something: a fault that has to be found.
+    pub(crate) hides_losses: bool,
     /// Names for branches.
     branches: u64,
 }
@@ -138,6 +144,7 @@ impl World {
             link: Link::Up,
             leash: Leash::Loose { is_stale: false },
             is_failed: false,
+            has_left: false,
         };
         let mut world = Self {
             bounds,
@@ -149,6 +156,8 @@ impl World {
             losses: 0,
             acknowledged: 0,
             durable: 0,
+            is_ending: false,
+            hides_losses: false,
             branches: 100,
         };
         world.act();
@@ -234,10 +243,11 @@ impl World {
     fn report(&self, at: usize) -> NodeReport {
         let node = &self.nodes[at];
         let shelf = Shelf { held: RefCell::new(node.held.clone()), branch: 0 };
-        NodeReport {
-            buckets: node.agent.report(&Open(&shelf)),
-            ..NodeReport::bare(id(at), uuid(at), node.agent.applied())
+        let mut buckets = node.agent.report(&Open(&shelf));
+        if self.hides_losses {
+            buckets.iter_mut().flat_map(|bucket| &mut bucket.vbs).for_each(|copy| copy.may_lack = false);
         }
+        NodeReport { buckets, ..NodeReport::bare(id(at), uuid(at), node.agent.applied()) }
     }
 
     /// The leader looks, which knows nothing but what it is told now, and everybody who is there does what it wants.
@@ -260,6 +270,46 @@ impl World {
     }
 
     fn lead_at(&mut self, looks: [u64; 2], has_heard: bool) {
+        for command in self.wanted(looks, has_heard) {
+            self.carry_out(&command);
+        }
+        self.act();
+    }
+
+    /// A command of the leader's is agreed on.
+    fn carry_out(&mut self, command: &Command) {
+        let failed = |world: &Self| -> Vec<usize> {
+            (0..world.nodes.len()).filter(|&at| world.has_failed(at)).collect()
+        };
+        let before = failed(self);
+        let is_graceful = !self.meta.leaving_gracefully().is_empty();
+        self.change(command);
+        for at in failed(self).into_iter().filter(|at| !before.contains(at)) {
+            if is_graceful && matches!(command, Command::FinishRebalance { .. }) {
+                self.node(at).has_left = true;
+            } else {
+                // The leader has decided to do without a node.
+                self.losses = 2.min(self.losses + 1);
+            }
+        }
+    }
+
+    /// A node that has left counts as a loss once another one serves all that it has: from then on nobody asks it.
+    fn part_with_leavers(&mut self) {
+        let serving = self.serving();
+        for at in (0..self.nodes.len()).filter(|&at| self.nodes[at].has_left) {
+            let log = serving.map(|serving| &self.nodes[serving].held.log);
+            let node = &self.nodes[at];
+            let is_served = log.is_some_and(|log| node.held.log.iter().all(|write| log.contains(write)));
+            if is_served || node.link == Link::Left {
+                self.node(at).has_left = false;
+                self.losses = 2.min(self.losses + 1);
+            }
+        }
+    }
+
+    /// What the leader proposes, which knows nothing but what it is told now.
+    fn wanted(&mut self, looks: [u64; 2], has_heard: bool) -> Vec<Command> {
         let mut orchestrator = Orchestrator::new();
         let mut commands = Vec::new();
         for (look, now_ms) in looks.into_iter().enumerate() {
@@ -271,14 +321,13 @@ impl World {
             }
             commands = orchestrator.step(&self.meta, now_ms);
         }
-        let failed = |world: &Self| (0..world.nodes.len()).filter(|&at| world.has_failed(at)).count();
-        let before = failed(self);
-        for command in commands {
-            self.change(&command);
-        }
-        // The leader has decided to do without a node.
-        self.losses = 2.min(self.losses + failed(self).saturating_sub(before));
-        self.act();
+        commands
+    }
+
+    /// The leader looks as in [`World::lead`], and proposes the end of a graceful failover if it is time for that.
+    fn propose_end(&mut self) {
+        let wanted = self.wanted([LONG_MS, 2 * LONG_MS], false);
+        self.is_ending = wanted.iter().any(|command| matches!(command, Command::FinishRebalance { .. }));
     }
 
     /// The leader takes a report, and grants what goes with it.
@@ -361,6 +410,12 @@ impl World {
             Event::Sync(at) => next.node(at).held.sync(),
             Event::Lead => next.lead(),
             Event::LeadSoon { has_heard } => next.lead_soon(has_heard),
+            Event::ProposeEnd => next.propose_end(),
+            Event::AgreeOnEnd => {
+                next.is_ending = false;
+                next.carry_out(&Command::FinishRebalance { id: "r".into(), now_ms: 0 });
+                next.act();
+            }
             Event::Kill(at) | Event::Stop(at) | Event::LoseDisk(at) => next.restart(at, event),
             Event::Cut(at) => next.break_off(at),
             Event::Resume(at) => {
@@ -396,6 +451,7 @@ impl World {
                 next.act();
             }
         }
+        next.part_with_leavers();
         next
     }
 

@@ -129,6 +129,11 @@ pub(crate) const FOUND: &[Found] = &[
         what: "a document that was damaged was replaced without the attribute that nobody could read (of the simulation)",
     },
     Found {
+        kind: &kinds::DISKS,
+        seed: 20_261_218,
+        what: "the disk of one of two copies was gone just before it was agreed on that the other one had left: nobody asked that one",
+    },
+    Found {
         kind: &kinds::NARROW,
         seed: 9_000_005,
         what: "an attribute in a tombstone was gone, and back on a copy that had not purged it (of the simulation)",

@@ -212,7 +212,8 @@ impl World {
         let now_ms = self.journal.now;
         match self.rng.u8(0..8) {
             0 | 1 if newest.nodes.len() < self.setting.nodes_max => self.add_node(newest),
-            2 if active.len() > usize::from(NODES_MIN) => {
+            // What only a node has that was failed over would go with it.
+            2 if active.len() > usize::from(NODES_MIN) && !is_anything_open(newest) => {
                 if let Some(id) = self.rng.choice(active) {
                     self.start_rebalance(newest, &[id]);
                 }
@@ -255,7 +256,8 @@ impl World {
         let unsaid = unsaid.filter(is_there);
         let unsaid: Vec<NodeId> = unsaid.map(|node| node.id).collect();
         for &node in &unsaid {
-            let recovery = Some(if self.rng.bool() { Recovery::Delta } else { Recovery::Full });
+            let is_delta = self.rng.bool() || holds_what_is_open(newest, node);
+            let recovery = Some(if is_delta { Recovery::Delta } else { Recovery::Full });
             self.propose(Command::SetRecovery { node, recovery });
         }
         !unsaid.is_empty()
@@ -319,6 +321,22 @@ impl World {
             let _ = process.propose(command, false, ms);
         }
     }
+}
+
+/// Whether a node was failed over with something that nobody serves, or that the one that is to serve it may have lost.
+fn holds_what_is_open(newest: &Metadata, node: NodeId) -> bool {
+    let is_open = |info: &BucketInfo, vb: &u16| {
+        let plan = &info.vbs[usize::from(*vb)];
+        plan.active().is_none() || plan.kept.contains(&node)
+    };
+    let held =
+        |info: &BucketInfo| info.former.get(&node).is_some_and(|vbs| vbs.iter().any(|vb| is_open(info, vb)));
+    newest.buckets.values().any(held)
+}
+
+/// Whether some node was.
+fn is_anything_open(newest: &Metadata) -> bool {
+    newest.nodes.iter().any(|node| holds_what_is_open(newest, node.id))
 }
 
 /// The uuid of a server group; that of the one that there always is has number 0.
