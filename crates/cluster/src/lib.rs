@@ -65,6 +65,7 @@ pub use moves::{VbChange, VbStep};
 pub use objectives::{Objective, ObjectiveChange, Operation};
 pub use orchestrator::{Documents, Health, NodeProgress, Orchestrator, RebalanceProgress};
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
+pub use reforming::TERMS_LEAP;
 pub use report::{BucketReport, LatencyReport, NodeReport, Pressure, VbReport, Weight};
 pub use topology::{
     AutoFailover, Departed, Exclusion, Membership, Parted, Rebalance, RebalanceKind, RebalanceOutcome,

@@ -15,7 +15,7 @@ use crate::Metadata;
 const VERSIONS: u64 = 1 << 32;
 /// How far the terms of vBuckets leap: more moves of one vBucket than there are between two looks of an administrator.
 /// Branches of histories are ordered by terms and have but 18 bits for that.
-const TERMS: u64 = 1 << 10;
+pub const TERMS_LEAP: u64 = 1 << 10;
 /// How far the numbers of nodes leap: more than are added between two looks. There are but 16 bits for them.
 const NUMBERS: u16 = 1 << 8;
 
@@ -46,7 +46,7 @@ impl Metadata {
         self.rev_epoch += 1;
         for bucket in self.buckets.values_mut() {
             for plan in Arc::make_mut(&mut bucket.vbs) {
-                plan.term += TERMS;
+                plan.term += TERMS_LEAP;
             }
             // Lost nodes may have given the next numbers to other collections, and have documents of those. A node that
             // has seen a later manifest than the one in force ignores that.

@@ -9,7 +9,7 @@ use std::{
 
 use base::{BucketUuid, NodeId, Now, Status, VbId, VbRole, bucket::BucketKind};
 use cluster::{
-    BucketInfo, Membership, Metadata, NodeInfo, Recovery, VbPlan,
+    BucketInfo, Membership, Metadata, NodeInfo, Recovery, TERMS_LEAP, VbPlan,
     orchestrator::DRAIN_PATIENCE_MS,
     report::{BucketReport, VbReport},
 };
@@ -152,9 +152,15 @@ impl Agent {
     }
 
     /// The group was formed anew. Versions of its metadata are not those of the group before: this node has acted by none of them yet.
+    ///
+    /// A start of the process forgets that this was called. Its copies have no terms then. One that was killed does not count, and neither
+    /// does one that may have lacked something before a clean stop. So what a node has of another life counts only if it is stopped
+    /// cleanly between this call and the next step, after two groups were formed anew of the same one.
     pub fn begin_again(&mut self) {
         self.applied = 0;
-        self.buckets.values_mut().for_each(|plans| plans.is_in_another_life = true);
+        for plans in self.buckets.values_mut() {
+            plans.unlooked = (0..plans.plans.len()).map(|at| VbId(at as u16)).collect();
+        }
     }
 
     /// Whether anything is not plainly settled: then [`Agent::report`] changes without metadata changing.
@@ -220,8 +226,15 @@ struct BucketPlans {
     is_volatile: bool,
     /// Where the next call begins.
     next: VbId,
-    /// Copies may have terms of another life of the group.
-    is_in_another_life: bool,
+    /// Copies that may have terms of another life of the group.
+    unlooked: BTreeSet<VbId>,
+    /// Copies that had: until they have caught up, the names of their branches say nothing in this life.
+    strangers: BTreeSet<VbId>,
+}
+
+/// Whether a copy may have got that term in the life of the group from which the plan's was formed anew.
+fn is_of_life_before(term: u64, plan: &VbPlan) -> bool {
+    term.saturating_add(TERMS_LEAP) <= plan.term
 }
 
 /// A change to be made.
@@ -300,6 +313,10 @@ impl BucketPlans {
     fn look_for_part(&mut self, vb: VbId, copies: &impl Copies) {
         let copy = copies.copy(vb);
         let is_sound = copy.complete && !copy.may_lack;
+        if !copy.may_lack {
+            // It has caught up, or serves.
+            self.strangers.remove(&vb);
+        }
         if self.is_in_chain(vb) && matches!(self.duty_done(vb), Some(Duty::Follow(_))) && !is_sound {
             self.parts.insert(vb);
         } else {
@@ -308,28 +325,28 @@ impl BucketPlans {
     }
 
     /// Has copies forget terms that are not this life's; whether wishes have changed. Terms leap where a group is
-    /// formed anew, so those of the life before are earlier. But two groups that were formed anew of the same one leap
-    /// alike. A node that has lived in one of them may be in the other one now. It would not obey an earlier term
-    /// there, and would take an equal term for one that it has carried out.
+    /// formed anew, so those of the life before are earlier by that leap. But two groups that were formed anew of the
+    /// same one leap alike. A node that has lived in one of them may be in the other one now. It would not obey an
+    /// earlier term there, and would take an equal term for one that it has carried out. With a later term it would
+    /// count in elections, and the branch that it began in the other life could pass for the later one.
     fn forget_another_life(&mut self, copies: &impl Copies, step: &mut Step) -> bool {
-        if !mem::take(&mut self.is_in_another_life) {
-            return false;
-        }
         let mut wishes_changed = false;
-        for (plan, number) in Arc::clone(&self.plans).iter().zip(0..) {
-            let vb = VbId(number);
-            let is_of_another_life = |copy: Copy| copy.term > 0 && copy.term >= plan.term;
-            if !is_of_another_life(copies.copy(vb)) {
+        for vb in mem::take(&mut self.unlooked) {
+            let Some(plan) = self.plans.get(usize::from(vb.get())) else { continue };
+            let copy = copies.copy(vb);
+            if copy.term == 0 || is_of_life_before(copy.term, plan) {
                 continue;
             }
             if let Err(status) = copies.forget_role(vb) {
                 step.failed = Some(status);
-                self.is_in_another_life = true;
+                // This one only: the others may have terms of this life by the next call.
+                self.unlooked.insert(vb);
                 continue;
             }
             self.todo.insert(vb);
             self.leaving.remove(&vb);
-            let done = self.done.get_mut(usize::from(number)).and_then(Option::take);
+            self.strangers.insert(vb);
+            let done = self.done.get_mut(usize::from(vb.get())).and_then(Option::take);
             wishes_changed |= done.is_some_and(|done| matches!(done.1, Duty::Follow(_)));
         }
         wishes_changed
@@ -533,12 +550,14 @@ impl BucketPlans {
         let vbs: BTreeSet<VbId> = told.into_iter().flatten().copied().collect();
         let report = |vb: VbId| {
             let copy = copies.copy(vb);
+            let is_strange = copy.may_lack && self.strangers.contains(&vb);
             VbReport {
                 vb,
                 term: copy.term,
                 role: copy.role,
                 unconfirmed: copy.unconfirmed || self.unconfirmed.contains(&vb),
-                vb_uuid: copy.vb_uuid,
+                // Of copies of two lives the one that belongs to this life has what was acknowledged in it.
+                vb_uuid: if is_strange { copy.vb_uuid.of_generation(0) } else { copy.vb_uuid },
                 high_seqno: copy.high_seqno,
                 held: copy.held,
                 persisted: copy.persisted,

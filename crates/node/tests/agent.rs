@@ -11,8 +11,8 @@ use std::{
 
 use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
 use cluster::{
-    Command, Membership, Metadata, NodeInfo, Ports, Rebalance, RebalanceKind, Recovery, VbPhase, VbPlan,
-    orchestrator::DRAIN_PATIENCE_MS, report::VbReport,
+    Command, Membership, Metadata, NodeInfo, Ports, Rebalance, RebalanceKind, Recovery, TERMS_LEAP, VbPhase,
+    VbPlan, orchestrator::DRAIN_PATIENCE_MS, report::VbReport,
 };
 use engine::Activation;
 use replication::consumer::StreamWish;
@@ -43,6 +43,8 @@ struct Fake {
     copies: RefCell<BTreeMap<VbId, Copy>>,
     calls: RefCell<Vec<String>>,
     is_broken: Cell<bool>,
+    /// This one refuses whatever is asked.
+    refuses: Cell<Option<VbId>>,
     /// What is to be dropped is so some time later.
     drops_later: Cell<bool>,
     /// Durable writes are in progress, and have been waited for so long.
@@ -52,7 +54,7 @@ struct Fake {
 impl Fake {
     fn change(&self, what: &str, vb: VbId, role: VbRole, term: u64) -> Result<(), Status> {
         self.calls.borrow_mut().push(format!("{what} {vb}@{term}"));
-        if self.is_broken.get() {
+        if self.is_broken.get() || self.refuses.get() == Some(vb) {
             return Err(Status::TemporaryFailure);
         }
         let mut copies = self.copies.borrow_mut();
@@ -104,7 +106,8 @@ impl Copies for Fake {
     }
 
     fn forget_role(&self, vb: VbId) -> Result<(), Status> {
-        self.change("forget", vb, VbRole::Dead, 0)
+        self.change("forget", vb, VbRole::Dead, 0)?;
+        self.note_loss(vb)
     }
 
     fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {
@@ -633,13 +636,16 @@ fn terms_of_another_life_of_the_group_are_forgotten() {
     node.plan(3, VbPlan::settled(vec![B, A], 7));
     node.plan(4, VbPlan::settled(vec![A, B], 7));
     node.plan(5, VbPlan::settled(vec![B, A], 7));
+    node.plan(7, VbPlan::settled(vec![B, A], 7));
     node.settle();
-    assert_eq!(node.agent.wishes()[0].streams.len(), usize::from(VBS) - 2);
-    // In the group that it is in now an earlier term holds for one, the same for another, a later one for the third.
-    node.plan_all(|plan| plan.term = 10);
+    assert_eq!(node.agent.wishes()[0].streams.len(), usize::from(VBS) - 3);
+    // In the group that it is in now an earlier term holds for one, the same for another, a later one for the third. Those of the life
+    // before both are earlier by a leap.
+    node.plan_all(|plan| plan.term = TERMS_LEAP + 1);
     node.plan(3, VbPlan::settled(vec![A, B], 5));
     node.plan(4, VbPlan::settled(vec![A, B], 7));
-    node.plan(5, VbPlan::settled(vec![B, A], 9));
+    node.plan(5, VbPlan::settled(vec![A, B], TERMS_LEAP + 6));
+    node.plan(7, VbPlan::settled(vec![B, A], TERMS_LEAP + 7));
     node.agent.begin_again();
     let calls = node.settle();
     let of = |vb: &str| -> Vec<&str> {
@@ -647,7 +653,48 @@ fn terms_of_another_life_of_the_group_are_forgotten() {
     };
     assert_eq!(of(" 3@"), ["forget 3@0", "replica 3@5"]);
     assert_eq!(of(" 4@"), ["forget 4@0", "replica 4@7"], "though it is what was done already");
-    assert_eq!(of(" 5@"), ["chain 1 5@9"], "it goes on");
-    assert_eq!(of(" 6@"), ["replica 6@10"]);
+    assert_eq!(of(" 5@"), ["forget 5@0", "replica 5@1030"], "it is no term of the life before both");
+    assert_eq!(of(" 6@"), ["replica 6@1025"]);
+    assert_eq!(of(" 7@"), ["chain 1 7@1031"], "it goes on");
     assert!(node.settle().is_empty());
+}
+
+/// By the next call it may be the active copy in the life that counts.
+#[test]
+fn a_copy_that_has_forgotten_the_terms_of_another_life_does_so_once() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    [3, 4].map(|vb| node.plan(vb, VbPlan::settled(vec![B, A], 7)));
+    node.settle();
+    node.agent.begin_again();
+    node.fake.refuses.set(Some(VbId(3)));
+    node.plan_all(|plan| plan.term = 7);
+    node.settle();
+    node.fake.refuses.set(None);
+    let calls = node.settle();
+    assert!(calls.contains(&"forget 3@0".to_owned()), "{calls:?}");
+    assert!(!calls.iter().any(|call| call.contains(" 4@")), "it has its role already: {calls:?}");
+}
+
+#[test]
+fn a_branch_of_another_life_of_the_group_does_not_pass_for_the_later_one() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    node.plan(3, electing(&[A, B], 7));
+    node.settle();
+    let branch = VbUuid(5).of_generation(900);
+    node.fake.set(3, Copy { role: VbRole::Replica, term: 7, vb_uuid: branch, blank: false, ..WHOLE });
+    let told = |node: &Node| node.report().into_iter().find(|copy| copy.vb == VbId(3)).unwrap();
+    assert_eq!(told(&node).vb_uuid, branch);
+    node.agent.begin_again();
+    node.plan(3, electing(&[A, B], 9));
+    node.settle();
+    let copy = told(&node);
+    assert_eq!((copy.vb_uuid.generation(), copy.may_lack, copy.term), (0, true, 9));
+    // What it is told by an active copy of this life belongs to this life.
+    node.plan(3, VbPlan { joint: Some(vec![A]), ..VbPlan::settled(vec![A, B], 10) });
+    node.settle();
+    let caught_up = Copy { may_lack: false, ..node.fake.copy(VbId(3)) };
+    node.fake.set(3, caught_up);
+    node.settle();
+    node.fake.set(3, Copy { may_lack: true, ..caught_up });
+    assert_eq!(told(&node).vb_uuid, branch);
 }

@@ -407,7 +407,8 @@ impl Bucket {
 
     /// A copy has its role from another life of the group, whose terms say nothing in this one. From here on it has none, and follows
     /// whatever term comes. What it holds stays. That may lack what was acknowledged in the life that counts: it does not count before it has
-    /// caught up.
+    /// caught up. So it is with a copy that was the active one, too. Where it is to be that in this life as well, no other copy has been since
+    /// the life began, and it counts once it is activated.
     ///
     /// # Errors
     /// `NotMyVbucket` when there is no such vBucket at all.
