@@ -16,7 +16,7 @@ use super::{
     harness::{Node, Reply, Wire, encode, replies},
     logins::log_in,
 };
-use crate::{ListenerKind, connection::After};
+use crate::{ListenerKind, connection::After, state::lease};
 
 const KEY: &[u8] = b"k";
 
@@ -64,6 +64,21 @@ fn a_durable_write_is_acknowledged_and_seen_once_it_is_on_disk() {
     assert_eq!(answers.iter().map(|reply| reply.opaque).collect::<Vec<_>>(), [1, 2]);
     assert!(answers.iter().all(|reply| reply.status == Status::Success));
     assert_eq!(answers[0].cas, answers[1].cas);
+}
+
+/// Whichever node serves next has it, and lets nobody read an older value: `docs/promises.md`.
+#[test]
+fn a_write_that_is_durable_after_the_lease_has_run_out_is_acknowledged_all_the_same() {
+    let node = Node::with_disk();
+    let mut wire = wire(&node, &[Feature::AltRequest, Feature::SyncReplication]);
+    assert!(wire.feed(&durable_set(1, None)).is_empty());
+    node.shared.lease.require(lease::clock_millis());
+    node.flush();
+    wire.deliver(&node);
+    let answers = replies(&wire.feed(&[get(2), durable_set(3, None)].concat()));
+    let answered: Vec<_> = answers.iter().map(|reply| (reply.opaque, reply.status)).collect();
+    let refused = Status::TemporaryFailure;
+    assert_eq!(answered, [(1, Status::Success), (2, refused), (3, refused)]);
 }
 
 #[test]
