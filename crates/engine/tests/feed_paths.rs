@@ -220,9 +220,18 @@ fn a_snapshot_is_resumed_through_its_end() {
     let many: Vec<Seqno> = (0..600).map(|number| put(&rig, &format!("key{number}"), &[1; 50])).collect();
     let options = FeedOptions { from: many[0], through: many[500], ..FeedOptions::default() };
     let mut feed = open(&rig, 2, options.clone());
-    let got = batch(&rig, &mut feed, 1).unwrap();
-    assert!(snapshot(&got).end >= many[500] && got.ends_snapshot && !snapshot(&got).from_disk);
-    assert_eq!(snapshot(&got).end.get() - many[0].get(), got.items.len() as u64);
+    // As much at a time as is asked for.
+    let got = batch(&rig, &mut feed, 1000).unwrap();
+    let end = snapshot(&got).end;
+    assert!(end >= many[500] && !got.ends_snapshot && !snapshot(&got).from_disk);
+    let mut told = vec![got];
+    while told.last().is_some_and(|got| !got.ends_snapshot) {
+        told.push(batch(&rig, &mut feed, 1000).unwrap());
+    }
+    assert!(told[1..].iter().all(|got| got.snapshot.is_none()), "it is announced once");
+    assert!(told.iter().all(|got| (1..10).contains(&got.items.len())), "of keys and values of 60 bytes");
+    let seqnos: Vec<u64> = told.iter().flat_map(|got| &got.items).map(|item| item.seqno.get()).collect();
+    assert_eq!(seqnos, (many[0].get() + 1..=end.get()).collect::<Vec<_>>());
     // The same from disk: not before the disk has it.
     drop((keeper, feed));
     rig.flush();

@@ -8,9 +8,7 @@
 //! The reading thread changes the cursor's place, and it can be late. So a feed reads the checkpoint only from a place that
 //! is right behind the last seqno that it has told, and announces a snapshot only from there.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::sync::Arc;
+use std::{collections::VecDeque, fmt, mem, sync::Arc};
 
 use base::{DocKey, Now, Seqno, Status, VbId, bucket::BucketKind};
 
@@ -171,9 +169,10 @@ impl Feed {
             self.aim_at_what_is_whole()?;
         }
         let mut items: Vec<FeedItem> = Vec::new();
-        let (mut end, mut purged) = (self.seqno, Seqno(0));
+        let (mut end, mut purged, mut chunks) = (self.seqno, Seqno(0), 0);
         while end == self.seqno || end < self.through {
             let (is_first, from) = (end == self.seqno, end);
+            chunks += 1;
             match self.cursor.with(&*self.bucket, |at| self.read_chunk(at, from, bytes_max, &mut items))? {
                 Chunk::Read { last, purge_seqno } => (end, purged) = (last, purge_seqno),
                 Chunk::Nothing if is_first || is_of_follower => return Ok(Some(FeedStep::Wait)),
@@ -205,6 +204,11 @@ impl Feed {
             true => snapshots::split(items, snapshot, self.through, self.visible),
             false => VecDeque::from([snapshots::whole(items, snapshot)]),
         };
+        if chunks > 1 {
+            // What was read for the sake of where it ends is told as much at a time as is asked for.
+            let ready = mem::take(&mut self.ready);
+            self.ready = ready.into_iter().flat_map(|batch| snapshots::in_parts(batch, bytes_max)).collect();
+        }
         self.ready.pop_front().map(|batch| self.tell(batch)).transpose()
     }
 

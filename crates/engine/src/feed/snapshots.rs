@@ -5,7 +5,7 @@
 //! it, which is kv_engine's rule for checkpoints. So a replica may apply a snapshot in any order and ends up with the
 //! same.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, mem};
 
 use base::Seqno;
 
@@ -46,6 +46,23 @@ pub(super) fn split(
         left.start = end;
         rest = behind;
     }
+}
+
+/// The same in batches of about so many bytes, and at least one item each.
+pub(super) fn in_parts(batch: FeedBatch, bytes_max: usize) -> Vec<FeedBatch> {
+    let FeedBatch { mut snapshot, items, ends_snapshot } = batch;
+    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for item in items {
+        if !part.is_empty() && bytes + item.bytes() > bytes_max {
+            let items = mem::take(&mut part);
+            parts.push(FeedBatch { snapshot: snapshot.take(), items, ends_snapshot: false });
+            bytes = 0;
+        }
+        bytes += item.bytes();
+        part.push(item);
+    }
+    parts.push(FeedBatch { snapshot, items: part, ends_snapshot });
+    parts
 }
 
 /// The last of these that clients may see.

@@ -90,7 +90,7 @@ pub(super) struct Unfinished {
 pub(super) struct Script {
     /// Until the first marker is said.
     unfinished: Option<Unfinished>,
-    /// A snapshot from disk, announced or about to be.
+    /// A snapshot that comes in parts, announced or about to be.
     open: Option<Open>,
     /// Leave deletions out of the first snapshot if it is from disk: the consumer has nothing that they could delete.
     skip_deletions: bool,
@@ -140,7 +140,7 @@ impl Script {
 
     /// Whether a snapshot from disk is being told.
     pub(super) const fn is_in_backfill(&self) -> bool {
-        self.open.is_some()
+        matches!(&self.open, Some(open) if open.snapshot.from_disk)
     }
 
     /// Appends what a batch means for the consumer. `default_high` is asked for the default collection's last change.
