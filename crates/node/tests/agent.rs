@@ -663,7 +663,9 @@ fn terms_of_another_life_of_the_group_are_forgotten() {
 #[test]
 fn a_copy_that_has_forgotten_the_terms_of_another_life_does_so_once() {
     let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
-    [3, 4].map(|vb| node.plan(vb, VbPlan::settled(vec![B, A], 7)));
+    for vb in [3, 4] {
+        node.plan(vb, VbPlan::settled(vec![B, A], 7));
+    }
     node.settle();
     node.agent.begin_again();
     node.fake.refuses.set(Some(VbId(3)));

@@ -296,12 +296,12 @@ impl World {
 
     /// A node that has left counts as a loss once another one serves all that it has: from then on nobody asks it.
     fn part_with_leavers(&mut self) {
-        let serving = self.serving();
-        for at in (0..self.nodes.len()).filter(|&at| self.nodes[at].has_left) {
-            let log = serving.map(|serving| &self.nodes[serving].held.log);
+        let log = self.serving().map(|serving| self.nodes[serving].held.log.clone());
+        for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
-            let is_served = log.is_some_and(|log| node.held.log.iter().all(|write| log.contains(write)));
-            if is_served || node.link == Link::Left {
+            let is_served =
+                log.as_ref().is_some_and(|log| node.held.log.iter().all(|write| log.contains(write)));
+            if node.has_left && (is_served || node.link == Link::Left) {
                 self.node(at).has_left = false;
                 self.losses = 2.min(self.losses + 1);
             }
