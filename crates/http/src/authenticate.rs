@@ -96,7 +96,8 @@ impl Authenticator {
         {
             // A node that joins hears from its cluster before it knows who administers it. Not worth a line in the
             // audit trail: it happens all the time.
-            return check_password(meta, name, password).map(Some).ok_or_else(reply::unauthorized);
+            let member = check_password(meta, name, password);
+            return member.map(Some).ok_or_else(|| self.refuse_secret(meta, from));
         }
         if node_login::is_of_node(headers) {
             let member = from.node.check(meta, self.gate.as_ref(), headers);
@@ -207,6 +208,16 @@ impl Authenticator {
     pub(crate) fn refuse_session(&self, name: &str, from: &Connection) -> Refusal {
         self.audit(AuditKind::LoginFailure, Identity::unproved(name, Domain::Anonymous), from.peer);
         from.place.refused(reply::text(StatusCode::BAD_REQUEST, "").into())
+    }
+
+    /// Refuses a secret that is none of the cluster's. The right one always passes: members must not be kept out. A wrong one
+    /// counts for its address, like the password of a user. A node that joins has no users to protect until it is initialised.
+    fn refuse_secret(&self, meta: &Metadata, from: &Connection) -> Refusal {
+        if !meta.initialized {
+            return reply::unauthorized();
+        }
+        self.attempts().told(from.peer.ip(), INTERNAL_USER, false, self.millis());
+        from.place.refused(reply::unauthorized())
     }
 
     fn before_initialisation(&self, headers: &HeaderMap, peer: SocketAddr) -> Result<Identity, Refusal> {

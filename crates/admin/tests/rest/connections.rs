@@ -7,6 +7,7 @@ use std::{
 };
 
 use ::http::{AuditKind, Limits};
+use cluster::Command;
 
 use crate::node::{ADMIN, TestNode};
 
@@ -180,6 +181,33 @@ fn a_connection_ends_after_a_few_wrong_passwords() {
     let closes: Vec<bool> = answers.iter().map(|answer| answer.contains("connection: close")).collect();
     assert_eq!(closes, [false, false, false, false, true]);
     assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0);
+}
+
+#[test]
+fn wrong_secrets_count_for_their_address_and_the_right_one_always_passes() {
+    let node = TestNode::initialized();
+    node.node.apply(&Command::SetSecret("between-nodes".into())).unwrap();
+    let mut stream = TcpStream::connect(node.address).unwrap();
+    let answers: Vec<String> = (0..5).map(|_| ask(&mut stream, "@settee:wrong")).collect();
+    let closes: Vec<bool> = answers.iter().map(|answer| answer.contains("connection: close")).collect();
+    assert_eq!(closes, [false, false, false, false, true], "{answers:?}");
+    for _ in 0..60 {
+        assert_eq!(node.send("GET", "/pools", Some("@settee:wrong"), None).status, 401);
+    }
+    assert_eq!(node.send("GET", "/pools", Some("stranger:wrong"), None).status, 429, "the address guesses");
+    assert_eq!(node.send("GET", "/pools", Some("@settee:between-nodes"), None).status, 200);
+}
+
+#[test]
+fn a_node_that_is_not_initialized_counts_no_secrets() {
+    let node = TestNode::fresh();
+    let mut stream = TcpStream::connect(node.address).unwrap();
+    for _ in 0..70 {
+        let refused = ask(&mut stream, "@settee:wrong");
+        assert!(refused.starts_with("HTTP/1.1 401") && !refused.contains("connection: close"), "{refused}");
+    }
+    node.initialize();
+    assert_eq!(node.send("GET", "/pools", Some("stranger:wrong"), None).status, 401);
 }
 
 #[test]

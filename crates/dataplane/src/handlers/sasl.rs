@@ -184,7 +184,10 @@ fn begin_plain(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         return finish(call, Mechanism::Plain.name(), plain.user, None, &[]);
     };
     let (user, password) = (shortened(plain.user), password.to_owned());
-    require_attempt(call, &user)?;
+    // The right secret of nodes always passes: members must not be kept out.
+    if user != INTERNAL_USER {
+        require_attempt(call, &user)?;
+    }
     let (metadata, shared) = (Arc::clone(&call.context.snapshot.metadata), Arc::clone(&call.context.shared));
     if let Some(identity) = shared.passwords().recall(&metadata, &user, &password) {
         return finish(call, Mechanism::Plain.name(), &user, Some(identity), &[]);
@@ -204,7 +207,9 @@ struct Checked(Option<(Arc<Shared>, IpAddr, String)>);
 
 impl Checked {
     fn begin(call: &Call<'_, '_>, user: &str) -> Result<Self, Stop> {
-        let Some(address) = counted_address(call, user) else { return Ok(Self(None)) };
+        let Some(address) = counted_address(call).filter(|_| user != INTERNAL_USER) else {
+            return Ok(Self(None));
+        };
         let shared = &call.context.shared;
         let begun = shared.attempts().begin(address, user, call.context.now.mono_millis);
         begun.map_err(|_| TOO_MANY_ATTEMPTS)?;
@@ -220,16 +225,16 @@ impl Drop for Checked {
     }
 }
 
-/// Whose guesses are counted. The cluster's members cannot be guessed, and must not be kept out. A node that joins a cluster has
-/// no users until then: its clients, which fail meanwhile, would be kept out once it has them.
-fn counted_address(call: &Call<'_, '_>, user: &str) -> Option<IpAddr> {
+/// Whose guesses are counted. A node that joins a cluster has no users until then: its clients, which fail meanwhile, would be kept
+/// out once it has them.
+fn counted_address(call: &Call<'_, '_>) -> Option<IpAddr> {
     let has_users = call.context.snapshot.metadata.initialized;
-    call.session.peer.map(|peer| peer.ip()).filter(|_| has_users && user != INTERNAL_USER)
+    call.session.peer.map(|peer| peer.ip()).filter(|_| has_users)
 }
 
 /// Refuses a cheap check where too many logins have failed.
 fn require_attempt(call: &Call<'_, '_>, user: &str) -> Result<(), Stop> {
-    let Some(address) = counted_address(call, user) else { return Ok(()) };
+    let Some(address) = counted_address(call) else { return Ok(()) };
     let now = call.context.now.mono_millis;
     call.context.shared.attempts().permits(address, user, now).map_err(|_| TOO_MANY_ATTEMPTS)
 }
@@ -283,7 +288,9 @@ fn finish(
     };
     let metadata = &call.context.snapshot.metadata;
     let identity = identity.filter(|identity| auth::is_current(metadata, identity) && may_log_in(identity));
-    if let Some(address) = counted_address(call, &event.user) {
+    // Nodes come and go with their keys, which nobody guesses.
+    let is_of_node = mechanism == sasl::NODE || identity.as_ref().is_some_and(Identity::is_internal);
+    if let Some(address) = counted_address(call).filter(|_| !is_of_node) {
         let now = call.context.now.mono_millis;
         call.context.shared.attempts().told(address, user, identity.is_some(), now);
     }

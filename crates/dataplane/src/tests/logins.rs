@@ -142,8 +142,9 @@ fn connect_from(node: &Node, address: [u8; 4]) -> Wire {
 
 #[test]
 fn guesses_are_refused_after_a_few_whatever_the_mechanism() {
-    let mechanisms: [(&[u8], &[u8], &[u8]); 2] = [
+    let mechanisms: [(&[u8], &[u8], &[u8]); 3] = [
         (b"SCRAM-SHA512", b"n,,n=Administrator,r=abc", b"c=biws,r=x,p=eA=="),
+        (b"SCRAM-SHA512", b"n,,n=@settee,r=abc", b"c=biws,r=x,p=eA=="),
         (b"CRAM-MD5", b"", b"secret 00000000000000000000000000000000"),
     ];
     for (key, first, last) in mechanisms {

@@ -340,6 +340,27 @@ fn guessing_passwords_gets_slow_and_ends_connections() {
 }
 
 #[test]
+fn wrong_secrets_of_nodes_count_for_their_address_and_the_right_one_always_passes() {
+    let mut node = Node::new();
+    node.apply(&Command::SetSecret("between nodes".into()));
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let log_in = |client: &mut Client, user: &str, password: &str| {
+        let message = Plain::encode(user, password.as_bytes());
+        client.ask(&Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) }).status
+    };
+    for _ in 0..12 {
+        let mut client = Client::connect(address);
+        let answers: Vec<Status> = (0..5).map(|_| log_in(&mut client, "@settee", "wrong")).collect();
+        assert_eq!(answers, [Status::AuthError; 5]);
+        assert!(client.is_closed());
+    }
+    let mut client = Client::connect(address);
+    assert_eq!(log_in(&mut client, "stranger", "wrong"), Status::TemporaryFailure, "the address guesses");
+    assert_eq!(log_in(&mut client, "@settee", "between nodes"), Status::Success);
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
 fn logins_before_a_node_has_users_are_not_held_against_its_clients() {
     let mut node = Node::new();
     node.forget_its_cluster();
