@@ -319,6 +319,15 @@ fn a_user_that_is_kept_elsewhere_does_not_raise_its_own_rights() {
     assert_eq!(asks("/settings/rbac/groups/others"), 200, "a group of others");
     assert_eq!(asks("/settings/rbac/groups/team"), 403, "its own group");
     assert_eq!(asks(own), 403);
+    // A namesake with a password. Without it the same certificate logs in as the user that is kept elsewhere.
+    let namesake = "/settings/rbac/users/local/carl";
+    let rights = "roles=security_admin,views_reader[b]&password=password";
+    assert_eq!(plain(&node, "PUT", namesake, rights).0, 200);
+    assert_eq!(asks(own), 403, "a user with a password and its namesake");
+    assert_eq!(asks("/settings/rbac/groups/team"), 403, "a namesake's group");
+    assert_eq!(plain(&node, "DELETE", namesake, "").0, 200);
+    assert_eq!(asks(namesake), 403, "a user that is kept elsewhere and its namesake");
+    assert_eq!(asks("/settings/rbac/users/local/dora"), 400, "another user needs a password");
     node.stop().unwrap();
 }
 

@@ -152,7 +152,7 @@ async fn put(call: &Call, domain: UserDomain, name: &str) -> Outcome {
     let granted = || roles.iter().chain(inherited.clone());
     may_grant(call, granted())?;
     may_touch(call, domain, name)?;
-    if is_own(call, domain, name) {
+    if is_own(call, name) {
         may_raise(call, granted())?;
     }
     let credentials = match password {
@@ -209,8 +209,7 @@ async fn put_group(call: &Call, name: &str) -> Outcome {
     cluster::ClusterError::unless_empty(errors)?;
     let current = call.meta.groups.get(name).map(|group| group.roles.as_slice()).unwrap_or_default();
     may_grant(call, roles.iter().chain(current))?;
-    let of_caller = own_domain(call).and_then(|domain| call.meta.users_of(domain).get(&call.user.name));
-    if of_caller.is_some_and(|user| user.groups.contains(name)) {
+    if is_in_group(call, name) {
         may_raise(call, roles.iter())?;
     }
     let command = Command::PutGroup {
@@ -280,8 +279,17 @@ fn may_raise<'a>(call: &Call, mut grants: impl Iterator<Item = &'a RoleGrant>) -
     if grants.all(has) { Ok(()) } else { call.require_everything() }
 }
 
-fn is_own(call: &Call, domain: UserDomain, name: &str) -> bool {
-    own_domain(call) == Some(domain) && call.user.name == name
+/// Whether a user is the sender, or the sender's namesake in the other list of users. The two are taken for one person: a
+/// certificate logs in as whichever of them there is, and so would the sender.
+fn is_own(call: &Call, name: &str) -> bool {
+    own_domain(call).is_some() && call.user.name == name
+}
+
+/// Whether the sender is in a group, or a namesake is.
+fn is_in_group(call: &Call, group: &str) -> bool {
+    let of = |domain| call.meta.users_of(domain).get(&call.user.name);
+    let both = [UserDomain::Local, UserDomain::External].into_iter().filter_map(of);
+    own_domain(call).is_some() && both.into_iter().any(|user| user.groups.contains(group))
 }
 
 /// Which list of users the sender is in. Users of the second one log in by a certificate.
