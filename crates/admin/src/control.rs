@@ -7,7 +7,7 @@ use std::{
 };
 
 use axum::body::Bytes;
-use base::NodeId;
+use base::{BucketUuid, NodeId};
 use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, auth::Identity, consensus::Epoch};
 use http::{Behind, BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
@@ -108,9 +108,10 @@ pub trait NodeControl: Gate {
     fn slow_operations(&self) -> Vec<SlowOperation> {
         Vec::new()
     }
-    /// What most operations of a bucket go to and come from on this node; nothing when it is not open.
-    fn hot(&self, bucket: &str) -> Option<HotReport> {
-        let _ = bucket;
+    /// What most operations of a bucket go to and come from on this node; nothing when it is not open, or another one of that
+    /// name is. No `uuid` stands for any.
+    fn hot(&self, bucket: &str, uuid: Option<&BucketUuid>) -> Option<HotReport> {
+        let _ = (bucket, uuid);
         None
     }
     /// What connections to this node do. Takes a moment, in which they are watched.

@@ -5,6 +5,7 @@
 //! which name them as well; so are connections. Keys are content: the table of routes lets in only senders that may read somewhere in
 //! the bucket, and they see the keys of those collections.
 
+use base::BucketUuid;
 use cluster::auth::Privilege;
 use http::reply::{self, Outcome, json_ok};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ use crate::{call::Call, figures};
 const SLOW_PATH: &str = "/_settee/slow";
 const HOT_PATH: &str = "/_settee/hot";
 const CONNECTIONS_PATH: &str = "/_settee/connections";
+/// Keys of a node in an answer.
+const KEYS_OF_NODE: usize = 20;
 /// Connections of an answer, where a request does not say, and most of them.
 const CONNECTIONS: usize = 100;
 const CONNECTIONS_MAX: usize = 1_000;
@@ -55,29 +58,35 @@ pub(super) fn show_slow(call: &Call) -> Outcome {
 #[derive(Deserialize, Serialize)]
 struct Question {
     bucket: String,
+    /// Nodes that hear late of a bucket that was made anew must not tell keys of the former one. Older nodes do not say.
+    #[serde(default)]
+    uuid: Option<String>,
 }
 
-/// `GET /settee/hot/B`: keys that many operations go to on each node, as far as the sender may read them.
+/// `GET /settee/hot/B`: keys that many operations go to on each node, as far as the sender may read them. How many operations those
+/// are is statistics, and needs the right to them.
 pub(super) async fn hot(call: &Call, bucket: &str) -> Outcome {
     let info = call.bucket(bucket)?;
-    let question = serde_json::to_vec(&Question { bucket: bucket.into() }).unwrap_or_default();
-    let own = call.api.control.hot(bucket);
+    let question = Question { bucket: bucket.into(), uuid: Some(info.uuid.0.clone()) };
+    let question = serde_json::to_vec(&question).unwrap_or_default();
+    let own = call.api.control.hot(bucket, Some(&info.uuid));
     let (told, missing) = figures::every_about(call, HOT_PATH, question, own).await;
     let held = call.sender().privileges(Some(bucket));
+    let sees_rates = call.holds(Privilege::Stats, Some(bucket));
     let mut keys = Vec::new();
     let mut per_second = 0.0;
     for (node, report) in told {
         let Some(report) = report else { continue };
         per_second += report.per_second;
         let name = call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
-        for key in report.keys {
-            let Some((scope, collection)) = info.manifest.collection(base::CollectionId(key.collection))
-            else {
-                continue;
-            };
-            if held.has_in(scope.id, collection.id, Privilege::Read) {
-                keys.push((key.per_second, view(&key, name.as_deref(), (&scope.name, &collection.name))));
-            }
+        let readable = report.keys.iter().filter_map(|key| {
+            let (scope, collection) = info.manifest.collection(base::CollectionId(key.collection))?;
+            let may_read = held.has_in(scope.id, collection.id, Privilege::Read);
+            may_read.then_some((key, (scope.name.as_str(), collection.name.as_str())))
+        });
+        // Of those that the sender may read: keys of others would tell by their number that they are hotter.
+        for (key, path) in readable.take(KEYS_OF_NODE) {
+            keys.push((key.per_second, view(key, name.as_deref(), path, sees_rates)));
         }
     }
     keys.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -87,22 +96,22 @@ pub(super) async fn hot(call: &Call, bucket: &str) -> Outcome {
         .filter_map(|node| call.meta.node_by_id(node).map(|node| nodes::hostname(call, node)))
         .collect();
     Ok(json_ok(&json!({
-        "bucket": bucket, "operationsPerSecond": per_second, "keys": keys, "missingNodes": missing,
+        "bucket": bucket, "operationsPerSecond": sees_rates.then_some(per_second), "keys": keys, "missingNodes": missing,
     })))
 }
 
-fn view(key: &HotKey, node: Option<&str>, (scope, collection): (&str, &str)) -> Value {
+fn view(key: &HotKey, node: Option<&str>, (scope, collection): (&str, &str), sees_rates: bool) -> Value {
     json!({
         "key": String::from_utf8_lossy(&key.key), "scope": scope, "collection": collection, "node": node,
-        "operationsPerSecond": key.per_second, "share": key.share,
+        "operationsPerSecond": sees_rates.then_some(key.per_second), "share": sees_rates.then_some(key.share),
     })
 }
 
 /// `POST /_settee/hot`: what this node has counted.
 pub(super) fn show_hot(call: &Call) -> Outcome {
-    let Question { bucket } =
+    let Question { bucket, uuid } =
         serde_json::from_slice(&call.body).map_err(|error| reply::bad_request(&error.to_string()))?;
-    told(&call.api.control.hot(&bucket))
+    told(&call.api.control.hot(&bucket, uuid.map(BucketUuid).as_ref()))
 }
 
 /// `GET /settee/connections`: those with the most load over all nodes, and the busiest addresses.

@@ -1,5 +1,9 @@
 //! Hot keys and connections over REST: users see keys of documents that they may read, and nobody else sees names or addresses.
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use cluster::Command;
+
 use crate::node::{ADMIN, TestNode};
 
 fn with_user(node: &TestNode, name: &str, roles: &str) -> String {
@@ -34,6 +38,46 @@ fn hot_keys_are_shown_to_users_that_may_read_them() {
         assert_eq!(told(Some(&user)), Err(403), "{role}");
     }
     assert_eq!(node.send("GET", "/settee/hot/none", ADMIN, None).status, 404);
+}
+
+#[test]
+fn hotter_keys_of_others_hide_none_and_rates_are_statistics() {
+    let node = TestNode::initialized();
+    assert_eq!(node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0").status, 202);
+    assert_eq!(node.post("/pools/default/buckets/b/scopes", "name=s").status, 200);
+    assert_eq!(node.post("/pools/default/buckets/b/scopes/s/collections", "name=c").status, 200);
+    node.node.hotter.store(50, Relaxed);
+    assert_eq!(
+        node.get("/settee/hot/b").json()["keys"].as_array().unwrap().len(),
+        20,
+        "an answer is bounded"
+    );
+    let told = |user: &str| {
+        let answer = node.send("GET", "/settee/hot/b", Some(user), None).json();
+        assert_eq!(answer["keys"].as_array().unwrap().len(), 1, "{answer}");
+        let key = &answer["keys"][0];
+        assert_eq!(key["key"], "c");
+        [&answer["operationsPerSecond"], &key["operationsPerSecond"], &key["share"]].map(|one| one.as_f64())
+    };
+    let reader = with_user(&node, "of-c", "data_reader[b:s:c]");
+    assert_eq!(told(&reader), [None; 3]);
+    let watcher = with_user(&node, "watcher", "data_reader[b:s:c],data_monitoring[b]");
+    assert_eq!(told(&watcher), [Some(20.0), Some(10.0), Some(0.5)]);
+}
+
+#[test]
+fn hot_keys_of_a_bucket_are_none_of_the_next_one_with_its_name() {
+    let node = TestNode::initialized();
+    assert_eq!(node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0").status, 202);
+    node.node.apply(&Command::SetSecret("between-nodes".into())).unwrap();
+    let ask = |question: &str| {
+        let answer = node.send("POST", "/_settee/hot", Some("@settee:between-nodes"), Some(question));
+        (answer.status, answer.json().is_null())
+    };
+    let uuid = node.node.metadata_now().buckets["b"].uuid.0.clone();
+    assert_eq!(ask("{\"bucket\":\"b\"}"), (200, false), "a node of an older version asks");
+    assert_eq!(ask(&format!("{{\"bucket\":\"b\",\"uuid\":\"{uuid}\"}}")), (200, false));
+    assert_eq!(ask("{\"bucket\":\"b\",\"uuid\":\"another\"}"), (200, true));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ::http::{AuditEvent, BoxFuture, Gate, Limits, serve};
-use base::NodeId;
+use base::{BucketUuid, NodeId};
 use cluster::{
     Applied, Authority, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance,
     auth::INTERNAL_USER, consensus::Epoch,
@@ -75,6 +75,8 @@ pub(crate) struct FakeNode {
     /// Its documents by collection and key, and how often it says first that a copy is not here.
     pub(crate) documents: Mutex<BTreeMap<(u32, Vec<u8>), Document>>,
     pub(crate) elsewhere: AtomicUsize,
+    /// Keys of the default collection that are hotter than any other.
+    pub(crate) hotter: AtomicUsize,
 }
 
 /// What is in its inbox, and what became of it.
@@ -133,6 +135,7 @@ impl FakeNode {
             certificates: Arc::default(),
             documents: Mutex::default(),
             elsewhere: AtomicUsize::new(0),
+            hotter: AtomicUsize::new(0),
         }
     }
 
@@ -257,16 +260,20 @@ impl NodeControl for FakeNode {
         let refused = DocumentAnswer::Refused(DocumentRefusal::NotHere);
         Box::pin(async move { Ok(if is_here { self.do_with_documents(question) } else { refused }) })
     }
-    fn hot(&self, bucket: &str) -> Option<HotReport> {
-        // Every collection has a hot key of its name.
+    fn hot(&self, bucket: &str, uuid: Option<&BucketUuid>) -> Option<HotReport> {
+        // Every collection has a hot key of its name, and the default one many that are hotter.
         let meta = self.metadata();
-        let scopes = meta.buckets.get(bucket)?.manifest.scopes.iter();
-        let keys = scopes.flat_map(|scope| scope.collections.iter()).map(|collection| HotKey {
-            key: collection.name.as_bytes().to_vec(),
-            collection: collection.id.get(),
+        let info = meta.buckets.get(bucket).filter(|info| uuid.is_none_or(|uuid| info.uuid == *uuid))?;
+        let hot = |key: String, collection, per_second| HotKey {
+            key: key.into_bytes(),
+            collection,
             share: 0.5,
-            per_second: 10.0,
-        });
+            per_second,
+        };
+        let hotter = (0..self.hotter.load(Relaxed)).map(|number| hot(format!("hotter{number}"), 0, 20.0));
+        let collections = info.manifest.scopes.iter().flat_map(|scope| scope.collections.iter());
+        let of_each = collections.map(|one| hot(one.name.clone(), one.id.get(), 10.0));
+        let keys = hotter.chain(of_each);
         Some(HotReport {
             bucket: bucket.into(),
             per_second: 20.0,

@@ -6,7 +6,7 @@ import { Badge, Field, Loading, Page, Table, Trouble } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
 import { go, to } from './route.js';
 
-const share = (row) => percent(row.share * 100);
+const share = (row) => (row.share == null ? '–' : percent(row.share * 100));
 
 const kinds = (row) => (
   <span class="even">
@@ -36,7 +36,7 @@ const addresses = [
 ];
 
 const keys = (bucket) => [
-  { title: 'Operations/s', value: (row) => -row.operationsPerSecond, show: (row) => count(row.operationsPerSecond), isNumber: true },
+  { title: 'Operations/s', value: (row) => -row.operationsPerSecond, show: (row) => (row.operationsPerSecond == null ? '–' : count(row.operationsPerSecond)), isNumber: true },
   { title: 'Document', value: (row) => row.key, show: (row) => <code>{row.key}</code> },
   { title: 'Collection', value: (row) => `${row.scope}.${row.collection}`, show: (row) => <a href={to('documents', bucket, row.scope, row.collection)}>{row.scope}.{row.collection}</a> },
   { title: 'Of its bucket', value: (row) => row.share, show: share, isNumber: true },

@@ -13,7 +13,7 @@ use admin::{
     documents::{DocumentAnswer, DocumentQuestion},
     latency::{LatencyPast, LatencyZoom},
 };
-use base::NodeId;
+use base::{BucketUuid, NodeId};
 use cluster::{
     Applied as CommandApplied, ClusterError, Command, Metadata,
     auth::{Identity, Judgement},
@@ -352,9 +352,10 @@ impl NodeControl for Control {
         self.shared.slow.all()
     }
 
-    fn hot(&self, bucket: &str) -> Option<stats::HotReport> {
+    fn hot(&self, bucket: &str, uuid: Option<&BucketUuid>) -> Option<stats::HotReport> {
         let snapshot = self.shared.snapshot();
-        let entry = snapshot.buckets.get(bucket)?;
+        let entry =
+            snapshot.buckets.get(bucket).filter(|entry| uuid.is_none_or(|uuid| entry.uuid == *uuid))?;
         Some(entry.meter.hot(bucket, self.shared.now().mono_millis))
     }
 

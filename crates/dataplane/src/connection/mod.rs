@@ -552,6 +552,7 @@ impl Connection {
         {
             meter.miss(context.worker, traits.kind);
         }
+        let is_drawn = stop.is_of_document();
         let flow = self.stop(packet, &request.frame.header, stop, ticket, out, context);
         if flow == Flow::Parked {
             let may_go_on = self.is_unordered() && request.opcode.may_reorder() && !request.info.barrier;
@@ -560,7 +561,9 @@ impl Connection {
             return if self.blocked { Flow::Parked } else { Flow::Next };
         }
         context.ran(traits.kind);
-        self.session.draw(request.key, context);
+        if is_drawn {
+            self.session.draw(request.key, context);
+        }
         if self.session.quitting { Flow::Close } else { flow }
     }
 

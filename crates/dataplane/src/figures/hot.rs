@@ -28,8 +28,8 @@ const CLIENTS: usize = 16;
 const WINDOW_MILLIS: u64 = 10_000;
 /// Fewer samples of a key or an address are chance.
 const SAMPLES_MIN: u32 = 8;
-/// Keys and addresses that are told.
-const TOLD_MAX: usize = 20;
+/// Addresses that are told.
+const CLIENTS_TOLD_MAX: usize = 20;
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
@@ -206,14 +206,15 @@ pub(crate) fn report<'a>(rows: impl Iterator<Item = &'a HotRow>, now_millis: u64
     // Less than a second says little of a second.
     let seconds = (now_millis - began).max(1_000) as f64 / 1_000.0;
     let (all, each) = (f64::from(sum.samples.max(1)), f64::from(EVERY) / seconds);
-    let keys = hottest(sum.keys).into_iter().map(|(encoded, samples)| {
+    // All of them, a few per worker: a reader may see some, and is shown the hottest of those.
+    let keys = hottest(sum.keys, usize::MAX).into_iter().map(|(encoded, samples)| {
         let key = DocKey::trusted(&encoded);
         let (share, per_second) = (f64::from(samples) / all, f64::from(samples) * each);
         HotKey { key: key.logical().to_vec(), collection: key.collection().get(), share, per_second }
     });
     let keys = keys.collect();
     let addresses = sum.addresses.len() as u64;
-    let clients = hottest(sum.clients).into_iter().map(|(address, samples)| HotClient {
+    let clients = hottest(sum.clients, CLIENTS_TOLD_MAX).into_iter().map(|(address, samples)| HotClient {
         bucket: String::new(),
         address: address.to_string(),
         share: f64::from(samples) / all,
@@ -228,10 +229,10 @@ pub(crate) fn report<'a>(rows: impl Iterator<Item = &'a HotRow>, now_millis: u64
     }
 }
 
-fn hottest<T: Ord>(counts: HashMap<T, u32>) -> Vec<(T, u32)> {
+fn hottest<T: Ord>(counts: HashMap<T, u32>, most: usize) -> Vec<(T, u32)> {
     let mut counts: Vec<_> = counts.into_iter().filter(|(_, samples)| *samples >= SAMPLES_MIN).collect();
     counts.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
-    counts.truncate(TOLD_MAX);
+    counts.truncate(most);
     counts
 }
 
@@ -299,6 +300,15 @@ mod tests {
         let told = told(&rows, 1_000);
         assert_eq!(told.len(), 1);
         assert_eq!(told[0].0, longest);
+    }
+
+    #[test]
+    fn every_hot_key_is_told_since_readers_may_see_some_only() {
+        let rows = [HotRow::default(), HotRow::default()];
+        for number in 0..60 {
+            (0..SAMPLES_MIN).for_each(|_| note(&rows[number % 2], 0, &format!("k{number:02}"), 1));
+        }
+        assert_eq!(told(&rows, 1_000).len(), 60);
     }
 
     #[test]

@@ -126,6 +126,27 @@ impl Stop {
     pub(crate) fn keeps_output(&self) -> bool {
         matches!(self, Self::Park(Stage::RangeScan(stage), _) if stage.keeps_output())
     }
+
+    /// Whether it was the document that said no: the request was allowed, and looked at it. Of other requests nobody knows whether
+    /// the sender might have sent them.
+    pub(crate) fn is_of_document(&self) -> bool {
+        let (Self::Status(status) | Self::Refused(status, _)) = self else { return false };
+        matches!(
+            status,
+            Status::KeyNotFound
+                | Status::KeyExists
+                | Status::NotStored
+                | Status::DeltaBadValue
+                | Status::Locked
+                | Status::NotLocked
+                | Status::SyncWriteInProgress
+                | Status::SubdocPathNotFound
+                | Status::SubdocPathExists
+                | Status::SubdocPathMismatch
+                | Status::SubdocDocNotJson
+                | Status::SubdocMultiPathFailure
+        )
+    }
 }
 
 impl From<Status> for Stop {

@@ -5,12 +5,14 @@ use std::{sync::mpsc, time::Duration};
 use base::Status;
 use protocol::{
     binary::{Opcode, Request},
+    hello::Feature,
     sasl::plain::Plain,
 };
 use stats::ConnectionsReport;
 
 use super::{
     harness::{Client, Node, encode, options, replies},
+    logins::log_in,
     sockets::eventually,
 };
 use crate::{ListenerKind, Workers, figures::hot};
@@ -85,4 +87,32 @@ fn a_key_is_hot_in_both_protocols_and_requests_without_one_are_not_counted() {
         keys.iter().any(|key| key.key == b"warm")
     });
     assert!(warm);
+}
+
+/// Keys are content, and administrators read the list: it is not for users without rights to write in.
+#[test]
+fn keys_of_refused_requests_are_no_hot_keys() {
+    let mut node = Node::new();
+    node.put_user("looker", "secret", "data_reader[default]");
+    node.put_user("clerk", "secret", "data_writer[default]");
+    let sent = hot::EVERY as usize * 100;
+    let told = |user: &str, request: &Request<'_>, status: Status| -> Vec<Vec<u8>> {
+        let mut wire = node.connect(ListenerKind::Kv);
+        wire.hello(&[Feature::Xerror]);
+        log_in(&mut wire, user, "secret");
+        let select = Request { key: b"default", ..Request::new(Opcode::SelectBucket) };
+        assert_eq!(wire.ask(&select).status, Status::Success);
+        let batch: Vec<u8> = (0..sent).flat_map(|_| encode(request)).collect();
+        let answers = replies(&wire.feed(&batch));
+        assert!(answers.len() == sent && answers.iter().all(|answer| answer.status == status), "{user}");
+        let now = node.shared.now().mono_millis;
+        let report = node.shared.snapshot().buckets["default"].meter.hot("default", now);
+        report.keys.into_iter().map(|key| key.key).collect()
+    };
+    let set = Request { key: b"graffiti", extras: &[0; 8], ..Request::new(Opcode::Set) };
+    assert_eq!(told("looker", &set, Status::NoAccess), [b""; 0]);
+    assert_eq!(told("clerk", &get(b"graffiti"), Status::NoAccess), [b""; 0]);
+    assert_eq!(told("clerk", &Request { extras: &[0; 3], ..set }, Status::Invalid), [b""; 0]);
+    // What is not found was looked for.
+    assert_eq!(told("looker", &get(b"absent"), Status::KeyNotFound), [b"absent"]);
 }

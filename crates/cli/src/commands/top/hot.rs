@@ -49,7 +49,7 @@ fn shown(
     keys.sort_by(|one, other| rate(other.1).total_cmp(&rate(one.1)));
     let rows = keys.iter().take(ROWS).map(|(of, key)| {
         let collection = format!("{}.{}", text(key, "scope"), text(key, "collection"));
-        vec![text(key, "key"), collection, (*of).to_owned(), text(key, "node"), share(key), number(rate(key))]
+        vec![text(key, "key"), collection, (*of).to_owned(), text(key, "node"), share(key), operations(key)]
     });
     let mut page = table(&DOCUMENTS, rows.collect());
     if keys.is_empty() {
@@ -102,8 +102,13 @@ fn rate(row: &Value) -> f64 {
     row["operationsPerSecond"].as_f64().unwrap_or_default()
 }
 
+/// Users without the right to statistics are not told how many.
+fn operations(row: &Value) -> String {
+    if row["operationsPerSecond"].is_null() { "-".to_owned() } else { number(rate(row)) }
+}
+
 fn share(row: &Value) -> String {
-    format!("{:.0} %", row["share"].as_f64().unwrap_or_default() * 100.0)
+    row["share"].as_f64().map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
 fn number(figure: f64) -> String {
