@@ -119,7 +119,7 @@ pub enum DocumentRefusal {
 }
 
 /// A document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// Without extended attributes, not compressed.
     pub value: Octets,

@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use axum::http::{Method, StatusCode};
+use axum::{
+    body::Bytes,
+    http::{Method, StatusCode},
+};
 use base::{NodeId, VbId, hash::vbucket_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::{BucketInfo, ClusterError};
@@ -15,7 +18,10 @@ use http::{
     reply::{self, Outcome, Refusal, Reply, json_ok},
 };
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
 
 use crate::{
     call::Call,
@@ -33,6 +39,14 @@ const JSON_FLAGS: u32 = 0x0200_0006;
 const KEYS_MAX: usize = 10_000;
 /// Documents of a list, where it has them.
 const DOCUMENTS_MAX: usize = 100;
+/// Bytes of the documents of a list, as they are stored.
+const LIST_BYTES_MAX: usize = 32 << 20;
+/// KiB of answers with large documents that clients have not taken yet. Beyond that a node sends no further one: a client could ask
+/// for a document on many connections, and read none of the answers.
+const HELD_KIB_MAX: usize = 128 << 10;
+static HELD: Semaphore = Semaphore::const_new(HELD_KIB_MAX);
+/// An answer below that is always sent.
+const SMALL_BYTES: usize = 64 << 10;
 /// For how long a copy that is on its way is looked for, and how long until the next look.
 const PATIENCE: Duration = Duration::from_millis(2_500);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -46,7 +60,7 @@ pub(super) async fn dispatch(call: &Call, bucket: &str, names: (&str, &str), key
         (Some(key), &Method::GET) => {
             let document = place.read(key).await?;
             place.audit_read(key);
-            Ok(json_ok(&shown(key, &document)))
+            send(&shown(key, &document))
         }
         (Some(key), method) => {
             let act = if *method == Method::DELETE { removal(call, key)? } else { write(call, key)? };
@@ -263,17 +277,44 @@ async fn list(place: &Place<'_>) -> Outcome {
         limit: skip + limit,
     };
     let keys = place.keys(&range).await?;
-    let mut rows = Vec::new();
+    let (mut rows, mut bytes) = (Vec::new(), 0);
     for Octets(key) in keys.into_iter().skip(skip) {
         let key = String::from_utf8_lossy(&key).into_owned();
         if !includes {
             rows.push(json!({ "id": key }));
         } else if let Ok(document) = place.read(&key).await {
             place.audit_read(&key);
+            bytes += document.value.0.len();
+            if bytes > LIST_BYTES_MAX {
+                let most = LIST_BYTES_MAX >> 20;
+                let text = format!("The documents take more than {most} MiB. Ask for fewer: set 'limit'.");
+                return Err(bad_request(&text));
+            }
             rows.push(json!({ "id": key, "doc": shown(&key, &document) }));
         }
     }
-    Ok(json_ok(&json!({ "rows": rows })))
+    send(&json!({ "rows": rows }))
+}
+
+/// An answer with documents. It counts until the client has taken it.
+fn send(value: &Value) -> Outcome {
+    struct Held(String, #[expect(dead_code, reason = "it ends with the answer")] SemaphorePermit<'static>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            self.0.as_bytes()
+        }
+    }
+    let text = value.to_string();
+    if text.len() < SMALL_BYTES {
+        return Ok(reply::with_body(StatusCode::OK, "application/json", text.into()));
+    }
+    let kib = u32::try_from(text.len().div_ceil(1 << 10)).unwrap_or(u32::MAX);
+    let held = HELD.try_acquire_many(kib).map_err(|_| {
+        let reason = "Too many large documents are on their way to clients. Try again later.";
+        Refusal::from(failed(StatusCode::SERVICE_UNAVAILABLE, "temporary_failure", reason))
+    })?;
+    let body = Bytes::from_owner(Held(text, held));
+    Ok(reply::with_body(StatusCode::OK, "application/json", body.into()))
 }
 
 /// A document as Couchbase's console reads it. `settee` has the CAS, which a write can name.

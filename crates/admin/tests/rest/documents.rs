@@ -1,11 +1,18 @@
 //! Documents over REST: the forms of Couchbase's console, versions, rights by collection, and copies that move.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 use ::http::AuditKind;
 use serde_json::json;
+use settee_admin::documents::{Document, Octets};
 
-use crate::node::{ADMIN, TestNode};
+use crate::{
+    http::begin,
+    node::{ADMIN, TestNode},
+};
 
 const DOCS: &str = "/pools/default/buckets/b/docs";
 const OF_COLLECTION: &str = "/pools/default/buckets/b/scopes/s/collections/c/docs";
@@ -170,4 +177,37 @@ fn a_copy_that_is_on_its_way_is_looked_for() {
     node.node.elsewhere.store(usize::MAX, Relaxed);
     let given_up = node.get(&format!("{DOCS}/k"));
     assert_eq!((given_up.status, &given_up.json()["error"]), (503, &json!("max_retry")));
+}
+
+fn store_large(node: &TestNode, key: &str, mib: usize) {
+    let document = Document { value: Octets(vec![b'x'; mib << 20]), ..Document::default() };
+    node.node.documents.lock().unwrap().insert((0, key.as_bytes().to_vec()), document);
+}
+
+#[test]
+fn a_list_has_so_many_bytes_of_documents() {
+    let node = node();
+    (0..3).for_each(|number| store_large(&node, &format!("large{number}"), 12));
+    let list = |limit: usize| node.get(&format!("{DOCS}?include_docs=true&limit={limit}"));
+    assert_eq!(list(2).status, 200);
+    let refused = list(3);
+    assert!(refused.status == 400 && refused.body.contains("'limit'"), "{} {}", refused.status, refused.body);
+    assert_eq!(node.get(DOCS).json()["rows"].as_array().unwrap().len(), 3, "keys alone");
+}
+
+#[test]
+fn large_documents_that_nobody_takes_are_not_held_without_bound() {
+    let node = node();
+    store_large(&node, "large", 20);
+    assert_eq!(node.post(&format!("{DOCS}/small"), "value=1").status, 200);
+    let large = format!("{DOCS}/large");
+    let untaken: Vec<_> = (0..4).map(|_| begin(node.address, &large, ADMIN)).collect();
+    assert!(untaken.iter().all(|(status, _)| *status == 200), "{untaken:?}");
+    assert_eq!(node.get(&large).status, 503, "128 MiB are on their way");
+    assert_eq!(node.get(&format!("{DOCS}/small")).status, 200);
+    drop(untaken);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while node.get(&large).status != 200 {
+        assert!(Instant::now() < deadline, "connections that are gone hold nothing");
+    }
 }

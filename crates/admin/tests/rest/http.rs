@@ -69,6 +69,12 @@ fn read_response(mut reader: BufReader<TcpStream>) -> Response {
     Response { status, headers, body: text }
 }
 
+/// Asks, and reads no more than the head of the answer.
+pub(crate) fn begin(address: SocketAddr, path: &str, user: Option<&str>) -> (u16, BufReader<TcpStream>) {
+    let mut reader = send(address, "GET", path, user, None, false);
+    (read_head(&mut reader).0, reader)
+}
+
 /// A streaming request: its chunks come from [`Stream::next`].
 pub(crate) fn open_stream(address: SocketAddr, path: &str, user: Option<&str>) -> Stream {
     let mut reader = send(address, "GET", path, user, None, false);
