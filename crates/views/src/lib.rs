@@ -8,8 +8,6 @@ pub mod canonical;
 pub mod collation;
 pub mod design;
 mod frames;
-#[cfg(test)]
-mod fuzz;
 pub mod index;
 pub mod js;
 pub mod json;

@@ -10,6 +10,7 @@ mod conformance;
 mod connections;
 mod console;
 mod documents;
+mod fuzz;
 mod health;
 mod http;
 mod loads;

@@ -4,6 +4,7 @@
 
 mod analysed;
 mod collation;
+mod fuzz;
 mod index;
 mod js;
 mod model;

@@ -1,13 +1,12 @@
-//! A few seconds of fuzzing for each decoder, from the seeds in `fuzz/seeds`. See `fuzz/README.md`.
+//! The targets of the `views` crate: keys, parameters of queries, design documents, sources of functions, frames of workers, and
+//! what nodes ask and answer one another.
 
-#[path = "../../../fuzz/shared/runner.rs"]
-mod runner;
+#![allow(dead_code, reason = "every entry point compiles all targets and uses one")]
 
 use std::sync::Arc;
 
 use base::{BucketUuid, VbId};
-
-use crate::{
+use settee_views::{
     analysis, canonical, collation,
     design::{Compiler, DesignDocument, Invalid, Signature},
     index::{
@@ -29,7 +28,8 @@ impl Compiler for All {
     }
 }
 
-fn key(bytes: &[u8]) {
+/// A key of a view, as text and as bytes.
+pub(super) fn view_key(bytes: &[u8]) {
     let _ = collation::split_row_key(bytes);
     let _ = collation::group_prefix(bytes, 2);
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -55,13 +55,8 @@ fn key(bytes: &[u8]) {
     }
 }
 
-#[test]
-fn fuzz_view_key() {
-    runner::run("view_key", key);
-}
-
 /// A query string, and behind a zero byte the body of a POST request.
-fn query(bytes: &[u8]) {
+pub(super) fn view_query(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let Ok(text) = std::str::from_utf8(parts.next().unwrap_or_default()) else { return };
     let body = parts.next().map(|bytes| Body { content_type: Some("application/json"), bytes });
@@ -82,7 +77,8 @@ fn check_refusal(body: &[u8]) {
     assert_eq!(json::members(text).map(|members| members.len()), Some(2), "{text}");
 }
 
-fn design(bytes: &[u8]) {
+/// A design document.
+pub(super) fn view_design(bytes: &[u8]) {
     match DesignDocument::parse(bytes, &mut All) {
         Err(refusal) => check_refusal(&refusal.body()),
         Ok(document) => {
@@ -94,18 +90,8 @@ fn design(bytes: &[u8]) {
     }
 }
 
-#[test]
-fn fuzz_view_query() {
-    runner::run("view_query", query);
-}
-
-#[test]
-fn fuzz_view_design() {
-    runner::run("view_design", design);
-}
-
 /// What a worker or the other side says.
-fn frame(bytes: &[u8]) {
+pub(super) fn view_frame(bytes: &[u8]) {
     let mut frames = Frames::up_to(FRAME_BYTES_MAX);
     for part in bytes.chunks(7) {
         frames.push(part);
@@ -126,14 +112,14 @@ fn frame(bytes: &[u8]) {
 }
 
 /// What a node asks another one.
-fn question(bytes: &[u8]) {
+pub(super) fn view_question(bytes: &[u8]) {
     if let Ok(question) = Question::decode(bytes) {
         assert_eq!(Question::decode(&question.encode()), Ok(question), "a question is what it was");
     }
 }
 
 /// What a node answers. The first byte says what it was asked.
-fn answer(bytes: &[u8]) {
+pub(super) fn view_answer(bytes: &[u8]) {
     const ASKED: [(&str, Option<Reducing>); 6] = [
         ("reduce=false", None),
         ("reduce=false&descending=true", None),
@@ -189,18 +175,8 @@ fn read_answer(expected: Expected, bytes: &[u8]) -> (Head, Vec<(usize, Item)>, b
     (head, items, ended && reader.close().is_ok())
 }
 
-#[test]
-fn fuzz_view_question() {
-    runner::run("view_question", question);
-}
-
-#[test]
-fn fuzz_view_answer() {
-    runner::run("view_answer", answer);
-}
-
 /// A source of a function.
-fn source(bytes: &[u8]) {
+pub(super) fn view_source(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = analysis::need(text);
     let names = ["a", "b"].map(str::to_owned).into();
@@ -216,14 +192,4 @@ fn source(bytes: &[u8]) {
     if let Some(canonical) = stringified {
         assert_eq!(canonical::stringified(&canonical), Some(canonical), "it stays canonical");
     }
-}
-
-#[test]
-fn fuzz_view_frame() {
-    runner::run("view_frame", frame);
-}
-
-#[test]
-fn fuzz_view_source() {
-    runner::run("view_source", source);
 }
