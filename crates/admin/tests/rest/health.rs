@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use base::NodeId;
+use cluster::{Command, FailOver};
 use serde_json::json;
 use settee_admin::Obstacle;
 
@@ -48,4 +50,17 @@ fn a_wrong_login_or_another_method_is_no_matter() {
     let node = TestNode::initialized();
     assert_eq!(node.send("GET", "/health/ready", Some("nobody:wrong"), None).status, 200);
     assert_ne!(node.send("POST", "/health/ready", None, Some("")).status, 200);
+}
+
+#[test]
+fn a_node_that_is_no_active_member_gets_no_clients() {
+    let node = TestNode::initialized();
+    node.node.add_members(2);
+    let ready = || node.send("GET", "/health/ready", None, None);
+    assert_eq!(ready().status, 200);
+    let failed = FailOver { nodes: vec![NodeId(0)], allow_unsafe: false, auto: false };
+    node.node.apply(&Command::FailOver(failed)).unwrap();
+    let told = ready();
+    assert!(told.status == 503 && told.body.contains("no active member"), "{} {}", told.status, told.body);
+    assert_eq!(node.send("GET", "/health/live", None, None).status, 200);
 }

@@ -122,6 +122,37 @@ fn whoever_adds_a_node_has_the_right_over_security() {
 }
 
 #[test]
+fn a_manifest_shows_a_user_of_a_scope_or_a_collection_that_and_no_more() {
+    let node = TestNode::initialized();
+    assert_eq!(node.post("/pools/default/buckets", "name=b&ramQuotaMB=100&replicaNumber=0").status, 202);
+    for scope in ["s", "t"] {
+        assert_eq!(node.post("/pools/default/buckets/b/scopes", &format!("name={scope}")).status, 200);
+        for collection in ["c", "d"] {
+            let path = format!("/pools/default/buckets/b/scopes/{scope}/collections");
+            assert_eq!(node.post(&path, &format!("name={collection}")).status, 200);
+        }
+    }
+    let sees = |roles: &str| -> Vec<String> {
+        assert_eq!(put(&node, ADMIN, "somebody", roles), 200, "{roles}");
+        let told = node.send("GET", "/pools/default/buckets/b/scopes", SOMEBODY, None);
+        assert_eq!(told.status, 200, "{roles}: {}", told.body);
+        let text = |one: &serde_json::Value| one["name"].as_str().unwrap().to_owned();
+        let list = |all: &serde_json::Value| all.as_array().unwrap().clone();
+        let scopes = list(&told.json()["scopes"]).into_iter().map(|scope| {
+            let collections: Vec<_> = list(&scope["collections"]).iter().map(text).collect();
+            format!("{}: {}", text(&scope), collections.join(" "))
+        });
+        let mut scopes: Vec<_> = scopes.collect();
+        scopes.sort();
+        scopes
+    };
+    assert_eq!(sees("data_reader[b:s:c]"), ["s: c"]);
+    assert_eq!(sees("data_writer[b:t]"), ["t: c d"]);
+    assert_eq!(sees("data_reader[b:s:d],data_reader[b:t:c]"), ["s: d", "t: c"]);
+    assert_eq!(sees("data_reader[b]").len(), 3, "the default scope as well");
+}
+
+#[test]
 fn a_stream_ends_when_its_user_is_locked() {
     let node = with_user("data_reader[*]");
     let bucket = node.post("/pools/default/buckets", "name=b&ramQuotaMB=100&replicaNumber=0");

@@ -573,3 +573,33 @@ impl PaceArgs {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        target: TargetArgs,
+    }
+
+    #[test]
+    fn a_port_that_is_missing_is_that_of_what_is_spoken() {
+        let address = |flags: &str| {
+            Program::parse_from(["load"].into_iter().chain(flags.split_whitespace())).target.address()
+        };
+        for (flags, expected) in [
+            ("", "127.0.0.1:11210"),
+            ("--host db", "db:11210"),
+            ("--host db --protocol text", "db:11211"),
+            ("--host db --port 99", "db:99"),
+            ("--host db:7 --port 99", "db:7"),
+            ("--host ::1", "[::1]:11210"),
+        ] {
+            assert_eq!(address(flags), expected, "{flags}");
+        }
+    }
+}
