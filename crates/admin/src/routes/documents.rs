@@ -45,7 +45,7 @@ const LIST_BYTES_MAX: usize = 32 << 20;
 /// for a document on many connections, and read none of the answers.
 const HELD_KIB_MAX: usize = 128 << 10;
 static HELD: Semaphore = Semaphore::const_new(HELD_KIB_MAX);
-/// An answer below that is always sent.
+/// Documents that take less are always sent.
 const SMALL_BYTES: usize = 64 << 10;
 /// For how long a copy that is on its way is looked for, and how long until the next look.
 const PATIENCE: Duration = Duration::from_millis(2_500);
@@ -60,7 +60,8 @@ pub(super) async fn dispatch(call: &Call, bucket: &str, names: (&str, &str), key
         (Some(key), &Method::GET) => {
             let document = place.read(key).await?;
             place.audit_read(key);
-            send(&shown(key, &document))
+            let held = hold(document.value.0.len())?;
+            Ok(send(&shown(key, &document), held))
         }
         (Some(key), method) => {
             let act = if *method == Method::DELETE { removal(call, key)? } else { write(call, key)? };
@@ -293,11 +294,26 @@ async fn list(place: &Place<'_>) -> Outcome {
             rows.push(json!({ "id": key, "doc": shown(&key, &document) }));
         }
     }
-    send(&json!({ "rows": rows }))
+    let held = hold(bytes)?;
+    Ok(send(&json!({ "rows": rows }), held))
 }
 
-/// An answer with documents. It counts until the client has taken it.
-fn send(value: &Value) -> Outcome {
+/// Has an answer with so many bytes of documents counted, before it is made.
+fn hold(bytes: usize) -> Result<Option<SemaphorePermit<'static>>, Refusal> {
+    if bytes < SMALL_BYTES {
+        return Ok(None);
+    }
+    // As base64 has them.
+    let kib = u32::try_from((bytes / 3 * 4).div_ceil(1 << 10)).unwrap_or(u32::MAX);
+    let held = HELD.try_acquire_many(kib).map_err(|_| {
+        let reason = "Too many large documents are on their way to clients. Try again later.";
+        Refusal::from(failed(StatusCode::SERVICE_UNAVAILABLE, "temporary_failure", reason))
+    });
+    held.map(Some)
+}
+
+/// An answer that counts until the client has taken it.
+fn send(value: &Value, held: Option<SemaphorePermit<'static>>) -> Reply {
     struct Held(String, #[expect(dead_code, reason = "it ends with the answer")] SemaphorePermit<'static>);
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
@@ -305,16 +321,11 @@ fn send(value: &Value) -> Outcome {
         }
     }
     let text = value.to_string();
-    if text.len() < SMALL_BYTES {
-        return Ok(reply::with_body(StatusCode::OK, "application/json", text.into()));
-    }
-    let kib = u32::try_from(text.len().div_ceil(1 << 10)).unwrap_or(u32::MAX);
-    let held = HELD.try_acquire_many(kib).map_err(|_| {
-        let reason = "Too many large documents are on their way to clients. Try again later.";
-        Refusal::from(failed(StatusCode::SERVICE_UNAVAILABLE, "temporary_failure", reason))
-    })?;
-    let body = Bytes::from_owner(Held(text, held));
-    Ok(reply::with_body(StatusCode::OK, "application/json", body.into()))
+    let body = match held {
+        Some(held) => Bytes::from_owner(Held(text, held)),
+        None => text.into(),
+    };
+    reply::with_body(StatusCode::OK, "application/json", body.into())
 }
 
 /// A document as Couchbase's console reads it. `settee` has the CAS, which a write can name.
