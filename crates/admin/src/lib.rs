@@ -7,40 +7,42 @@
 //! 4. `routes`: one module per area, each a `match` over method and path segments.
 //! 5. The metadata of [`cluster`], or [`NodeControl`], which the server implements.
 //!
+//! The crate's rooms, from the top down. An import runs downward or stays in its room, which a test in `crates/tidy` holds.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `routes` | what answers, one module per area; the table of rights |
+//! | `request` | a request, what it shares with others, the judgement of rights, figures of all nodes |
+//! | `node` | what the node is asked for and tells: `NodeControl`, and the data of answers |
+//!
+//! Above them `dispatch` takes a request from its sender to its handler.
+//!
 //! Everything shown is read from there; every change is a [`cluster::Command`] handed to it.
 //!
 //! Rules: what is not built answers 4xx or 501 and says why, never an empty success, because clients read fields
 //! from every 200; the literal texts clients match are those of `cluster`'s errors and of [`http::reply`]. Documents pass
 //! through here one at a time, for the people who look at them in the console.
 
-mod api;
-mod call;
-mod certificates;
-mod cluster_status;
-mod control;
-pub mod documents;
-mod events;
-mod figures;
-mod forecasts;
-pub mod latency;
+mod dispatch;
 #[cfg(test)]
 mod matrix;
-mod merged;
-mod objectives;
-mod rights;
+mod node;
+mod request;
 mod routes;
-mod stream;
 
-pub use api::Api;
-pub use certificates::{Certificates, InboxFile, Regenerate};
-pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
-pub use control::{
-    AnswerParts, BucketStatsView, Callee, Indexing, JoinOffer, NodeCall, NodeControl, Obstacle,
+pub use node::{
+    alerts::FiringAlert,
+    certificates::{Certificates, InboxFile, Regenerate},
+    cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView},
+    control::{AnswerParts, BucketStatsView, Callee, Indexing, JoinOffer, NodeCall, NodeControl, Obstacle},
+    counted::{Counted, Source},
+    documents,
+    events::differing,
+    forecasts::{Foretold, Limit, Outlook, PastForecasts},
+    latency,
+    probes::{ProbeSettings, Probed, ProbedBuckets, ProbedOperation},
+    time::rfc3339,
+    versions::{PRODUCT_VERSION, SETTEE_VERSION},
 };
-pub use events::differing;
-pub use forecasts::{Foretold, Limit, Outlook, PastForecasts};
-pub use objectives::{Counted, Source};
-pub use routes::{
-    FiringAlert, PRODUCT_VERSION, ProbeSettings, Probed, ProbedBuckets, ProbedOperation, SETTEE_VERSION,
-    Webhook, administrator_objection, quota_objection, rfc3339, silences,
-};
+pub use request::Api;
+pub use routes::{Webhook, administrator_objection, quota_objection, silences};

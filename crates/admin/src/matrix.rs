@@ -11,8 +11,8 @@ use cluster::{
 };
 
 use crate::{
-    rights::{Named, Sender},
-    routes::table::{ROUTES, Route},
+    request::{Named, Route, Sender},
+    routes::table::ROUTES,
 };
 
 const COUCHBASE: &str = include_str!("../tests/couchbase-7.6-rights.tsv");

@@ -61,7 +61,7 @@ const CIRCLE_FILES: usize = 5;
 type Rooms = &'static [(&'static str, &'static [&'static str])];
 
 /// The crates whose files stand in rooms. A folder of such a crate that is not listed may not exist.
-const ROOMS: &[(&str, Rooms)] = &[("engine", ENGINE), ("dataplane", DATAPLANE), ("daemon", DAEMON)];
+const ROOMS: &[(&str, Rooms)] = &[("engine", ENGINE), ("dataplane", DATAPLANE), ("daemon", DAEMON), ("admin", ADMIN)];
 
 const ENGINE: Rooms = &[
     ("json", &[]),
@@ -111,6 +111,9 @@ const DAEMON: Rooms = &[
     ("copies", &["buckets", "control", "talk", "threads"]),
     ("duties", &["control", "past", "setup", "watching"]),
 ];
+
+const ADMIN: Rooms =
+    &[("node", &[]), ("request", &["node"]), ("routes", &["node", "request"])];
 
 /// Words that a reader has to read twice, each with what to write instead.
 const PHRASES: &[(&str, &str)] = &[

@@ -5,35 +5,20 @@
 
 use cluster::auth::Privilege;
 use http::reply::{self, Outcome, json_ok};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use watch::{alerts::ALERTS, judge};
 
-use super::{nodes, now_ms, silences::silenced_until, users::rfc3339};
+use super::{nodes, objectives, silences::silenced_until};
 use crate::{
-    call::Call,
-    figures,
-    forecasts::{Foretold, Outlook},
-    objectives,
+    node::{
+        forecasts::{Foretold, Outlook},
+        time::{now_ms, rfc3339},
+    },
+    request::{Call, asking},
 };
 
 /// Where a node tells the others what fires on it.
 const PATH: &str = "/_settee/alerts";
-
-/// An alert that fires on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FiringAlert {
-    /// Which.
-    pub name: String,
-    /// `warning` or `critical`.
-    pub level: String,
-    /// What it is about: a bucket, an objective, a node. Empty: the node that tells it.
-    pub subject: String,
-    /// What is to be told.
-    pub text: String,
-    /// Since when, in seconds since 1970.
-    pub since_secs: u64,
-}
 
 /// `GET /settee/alerts` or `GET /settee/forecast`.
 pub(super) async fn of_every_node(call: &Call, what: &str) -> Outcome {
@@ -42,7 +27,7 @@ pub(super) async fn of_every_node(call: &Call, what: &str) -> Outcome {
 
 /// `GET /settee/alerts`.
 async fn list(call: &Call) -> Outcome {
-    let (told, missing) = figures::every(call, PATH, call.api.control.firing_alerts()).await;
+    let (told, missing) = asking::every(call, PATH, call.api.control.firing_alerts()).await;
     let mut firing: Vec<Value> = told
         .into_iter()
         .flat_map(|(node, alerts)| alerts.into_iter().map(move |alert| (node, alert)))
@@ -96,7 +81,7 @@ const FORECASTS_PATH: &str = "/_settee/forecast";
 
 /// `GET /settee/forecast`: the soonest first.
 async fn forecasts(call: &Call) -> Outcome {
-    let (told, missing) = figures::every(call, FORECASTS_PATH, call.api.control.forecasts()).await;
+    let (told, missing) = asking::every(call, FORECASTS_PATH, call.api.control.forecasts()).await;
     let sees = |one: &Foretold| match &one.bucket {
         Some(bucket) => {
             call.meta.buckets.contains_key(bucket) && call.holds(Privilege::Stats, Some(bucket.as_str()))

@@ -7,13 +7,12 @@ use axum::http::{Method, StatusCode};
 use cluster::{AlternateAddress, Command};
 
 use super::{membership::own, unsupported};
+use crate::request::Call;
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal},
 };
-
-use crate::call::Call;
 
 const HOSTNAME_MAX: usize = 1000;
 /// What a port can be given for on a node of the data service.

@@ -6,13 +6,12 @@ use cluster::{AutoFailover, ClusterError, Command, FieldErrors};
 use serde_json::{Value, json};
 
 use super::{settings, unsupported};
+use crate::request::Call;
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, json_ok},
 };
-
-use crate::call::Call;
 
 /// Seconds a node may be silent: from Couchbase 7.6 on as little as one.
 const TIMEOUT_SECS: std::ops::RangeInclusive<u32> = 1..=3600;

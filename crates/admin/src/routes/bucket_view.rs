@@ -5,7 +5,7 @@ use cluster::{BucketInfo, auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
 use super::nodes;
-use crate::call::Call;
+use crate::request::Call;
 
 const MIB: u64 = 1024 * 1024;
 /// Reader and writer threads when nothing was recorded (Couchbase's default).

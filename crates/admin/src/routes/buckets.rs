@@ -8,13 +8,14 @@ use cluster::{
 };
 use serde_json::{Value, json};
 
-use super::{bucket_view, collections, design_documents, documents, nodes, stats, unsupported};
+use super::{
+    bucket_view, collections, design_documents, documents, nodes, stats, unsupported, verifiers::hashed,
+};
+use crate::request::{Api, Call, stream::stream};
 use http::{
     AuditKind,
     reply::{self, Outcome, Refusal, json_ok},
 };
-
-use crate::{api::Api, call::Call, stream::stream};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -197,15 +198,6 @@ async fn hash_password(params: &mut BucketParams) -> Result<(), Refusal> {
     };
     params.legacy.credentials = Some(hashed(password).await?);
     Ok(())
-}
-
-/// Verifiers of a new password.
-pub(super) async fn hashed(password: String) -> Result<Credentials, Refusal> {
-    let random = Api::random()?;
-    let hashing = tokio::task::spawn_blocking(move || Credentials::new(&password, random));
-    hashing
-        .await
-        .map_err(|_| reply::text(StatusCode::INTERNAL_SERVER_ERROR, "Unexpected server error").into())
 }
 
 /// 400 with the refusals and what the quotas would be, as Couchbase's console shows them.

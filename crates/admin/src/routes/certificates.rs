@@ -6,15 +6,17 @@ use axum::http::{Method, StatusCode};
 use cluster::{Command, NodeInfo, TRUSTED_CA_SETTINGS, TrustedCa, auth::Domain, auth::Privilege, x509};
 use serde_json::{Map, Value, json};
 
-use super::{nodes, now_ms, unsupported};
+use super::{nodes, unsupported};
+use crate::{
+    node::{
+        certificates::{InboxFile, Regenerate},
+        time::now_ms,
+    },
+    request::Call,
+};
 use http::{
     AuditKind,
     reply::{self, Outcome, Refusal, json_ok},
-};
-
-use crate::{
-    call::Call,
-    certificates::{InboxFile, Regenerate},
 };
 
 /// How often loading is tried again because somebody else changed the list at the same time.
@@ -163,7 +165,7 @@ fn refused(text: impl Into<String>) -> Refusal {
 /// Runs what may wait for the disk beside the requests of others.
 async fn aside<T: Send + 'static>(
     call: &Call,
-    work: impl FnOnce(&dyn crate::Certificates) -> Result<T, String> + Send + 'static,
+    work: impl FnOnce(&dyn crate::node::certificates::Certificates) -> Result<T, String> + Send + 'static,
 ) -> Result<T, Refusal> {
     let certificates = call.api.control.certificates();
     match tokio::task::spawn_blocking(move || work(certificates.as_ref())).await {

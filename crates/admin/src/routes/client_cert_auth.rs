@@ -9,7 +9,7 @@ use http::{
     reply::{self, Outcome, json_ok},
 };
 
-use crate::call::Call;
+use crate::request::Call;
 
 const PREFIXES_MAX: usize = 10;
 const TEXT_MAX: usize = 1000;

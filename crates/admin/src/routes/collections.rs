@@ -8,13 +8,12 @@ use cluster::{
 use serde_json::{Value, json};
 
 use super::unsupported;
+use crate::request::Call;
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
-
-use crate::call::Call;
 
 pub(super) async fn dispatch(call: &Call, bucket: &str, path: &[&str]) -> Outcome {
     let method = call.method.as_str();

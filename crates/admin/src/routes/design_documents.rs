@@ -6,7 +6,7 @@ use http::reply::{self, Outcome, Refusal};
 use serde::Serialize;
 use serde_json::{json, value::RawValue};
 
-use crate::call::Call;
+use crate::request::Call;
 
 #[derive(Serialize)]
 struct Rows {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use http::reply::{self, Outcome, Refusal, json_ok};
 
-use crate::call::Call;
+use crate::request::Call;
 
 /// Shows the nodes that are members. `port` is `secure` (without it) or `insecure`, `type` is `json` or `yaml`, `network` is
 /// `default` or `external`, `disposition` is `inline` or `attachment`, `clusterLabels` is `none`, `uuidOnly` or `uuidAndName`.

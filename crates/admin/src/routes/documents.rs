@@ -24,11 +24,10 @@ use tokio::{
 };
 
 use crate::{
-    call::Call,
-    documents::{
+    node::documents::{
         Document, DocumentAct, DocumentAnswer, DocumentQuestion, DocumentRefusal, KeyRange, Octets, Version,
     },
-    figures::question,
+    request::{Call, figures::question},
 };
 
 /// Where nodes ask one another.

@@ -7,14 +7,16 @@ use base::NodeId;
 use cluster::{ClusterError, Command, FailOver, Membership, NodeInfo, Recovery, StartGracefulFailover};
 use serde_json::{Map, Value, json};
 
-use super::{nodes, unsupported, users::now_ms};
+use super::{nodes, unsupported};
+use crate::{
+    node::time::now_ms,
+    request::{Api, Call},
+};
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
-
-use crate::{api::Api, call::Call};
 
 /// What is answered below `/controller/`.
 pub(super) const ROUTES: &[&str] =

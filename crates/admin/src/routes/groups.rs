@@ -12,12 +12,11 @@ use cluster::{Command, Metadata};
 use serde_json::{Value, json};
 
 use super::{membership, nodes, unsupported};
+use crate::request::{Api, Call};
 use http::{
     AuditKind,
     reply::{self, Outcome, Refusal, json_ok},
 };
-
-use crate::{api::Api, call::Call};
 
 /// Longest name of a group (ns_server).
 const NAME_BYTES_MAX: usize = 64;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use http::reply::{self, Reply};
 
-use crate::control::{NodeControl, Obstacle};
+use crate::node::control::{NodeControl, Obstacle};
 
 /// The answer to a probe; `None` for any other request.
 pub(crate) fn answer(

@@ -9,9 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::{nodes, stats};
 use crate::{
-    call::Call,
-    figures::{ask, question},
-    latency::{Histogram, LatencyPast, LatencyZoom, Times, Together},
+    node::latency::{Histogram, LatencyPast, LatencyZoom, Times, Together},
+    request::{
+        Call,
+        figures::{ask, question},
+    },
 };
 
 /// Where a node tells the others what it has counted.

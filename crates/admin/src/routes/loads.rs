@@ -12,8 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stats::{ConnectionLoad, HotKey};
 
-use super::{nodes, users::rfc3339};
-use crate::{call::Call, figures};
+use super::nodes;
+use crate::{
+    node::time::rfc3339,
+    request::{Call, asking},
+};
 
 /// Where nodes tell the others.
 const SLOW_PATH: &str = "/_settee/slow";
@@ -27,7 +30,7 @@ const CONNECTIONS_MAX: usize = 1_000;
 
 /// `GET /settee/slow`: the last ones of each node, the newest first.
 pub(super) async fn slow(call: &Call) -> Outcome {
-    let (told, missing) = figures::every(call, SLOW_PATH, call.api.control.slow_operations()).await;
+    let (told, missing) = asking::every(call, SLOW_PATH, call.api.control.slow_operations()).await;
     let mut all: Vec<_> = told
         .into_iter()
         .flat_map(|(node, operations)| operations.into_iter().map(move |operation| (node, operation)))
@@ -70,7 +73,7 @@ pub(super) async fn hot(call: &Call, bucket: &str) -> Outcome {
     let question = Question { bucket: bucket.into(), uuid: Some(info.uuid.0.clone()) };
     let question = serde_json::to_vec(&question).unwrap_or_default();
     let own = call.api.control.hot(bucket, Some(&info.uuid));
-    let (told, missing) = figures::every_about(call, HOT_PATH, question, own).await;
+    let (told, missing) = asking::every_about(call, HOT_PATH, question, own).await;
     let held = call.sender().privileges(Some(bucket));
     let sees_rates = call.holds(Privilege::Stats, Some(bucket));
     let mut keys = Vec::new();
@@ -124,7 +127,7 @@ pub(super) async fn connections(call: &Call) -> Outcome {
         }
     };
     let own = call.api.control.connections().await;
-    let (reports, missing) = figures::every(call, CONNECTIONS_PATH, own).await;
+    let (reports, missing) = asking::every(call, CONNECTIONS_PATH, own).await;
     let name = |node| call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
     let (mut busiest, mut clients, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for (node, report) in reports {

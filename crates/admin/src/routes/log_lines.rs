@@ -5,7 +5,7 @@ use http::reply::{self, Outcome, Refusal, json_ok};
 use serde_json::{Value, json};
 
 use super::nodes;
-use crate::call::Call;
+use crate::request::Call;
 
 /// Lines of an answer, and where a request does not say.
 const LINES_MAX: usize = 10_000;

@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{nodes, users};
+use crate::{node::time::rfc3339, request::Call};
 use http::reply::{Outcome, json_ok};
-
-use crate::call::Call;
 
 pub(super) fn show(call: &Call) -> Outcome {
     let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::otp_node(call, node));
@@ -13,7 +12,7 @@ pub(super) fn show(call: &Call) -> Outcome {
         json!({
             "node": node, "type": event.severity.name(), "code": 0, "module": event.module,
             "tstamp": event.at_ms, "shortText": "message", "text": event.text,
-            "serverTime": users::rfc3339(event.at_ms),
+            "serverTime": rfc3339(event.at_ms),
         })
     });
     Ok(json_ok(&json!({ "list": entries.collect::<Vec<Value>>() })))

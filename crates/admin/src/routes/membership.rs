@@ -13,15 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{nodes, setup};
+use crate::{
+    node::control::{Callee, JoinOffer, NodeCall},
+    request::Call,
+};
 use http::{
     AuditKind,
     form::{self, Form},
     reply::{self, Outcome, Refusal, json_ok},
-};
-
-use crate::{
-    call::Call,
-    control::{Callee, JoinOffer, NodeCall},
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -325,7 +324,7 @@ pub(super) async fn join_cluster(call: &Call) -> Outcome {
     // The cluster calls back as it was called.
     let port = if cluster.tls { this.ports.mgmt_tls } else { this.ports.mgmt };
     let hostname = format!("{}://{host}:{port}", cluster.scheme());
-    let pass = call.api.passes.issue(crate::api::Api::new_uuid()?);
+    let pass = call.api.passes.issue(crate::request::Api::new_uuid()?);
     let body = form::encode(&[
         ("hostname", hostname.as_str()),
         ("user", http::passes::USER),

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use http::reply::{self, Outcome};
 use stats::{Kind, Metric, Reading, Statistic, Value};
 
-use crate::call::Call;
+use crate::request::Call;
 
 /// Upper bounds of what is shown of histograms, in microseconds; bounds of their own steps too.
 const BOUNDS: [u64; 13] =

@@ -22,6 +22,7 @@ mod logs;
 mod membership;
 mod metrics;
 mod nodes;
+mod objectives;
 #[cfg(test)]
 mod page;
 mod password;
@@ -38,9 +39,11 @@ mod sizing;
 mod slo;
 mod stats;
 mod stats_range;
+mod storage_totals;
 pub(crate) mod table;
 mod unsupported;
 mod users;
+mod verifiers;
 pub(crate) mod views;
 mod webhook;
 
@@ -49,14 +52,13 @@ use cluster::{ClusterError, auth};
 
 use http::reply::{self, Outcome};
 
-use crate::{call::Call, figures, objectives};
+use crate::{
+    node::versions::SETTEE_VERSION,
+    request::{Call, asking},
+};
 
-pub use alerts::FiringAlert;
-pub use probe::{ProbeSettings, Probed, ProbedBuckets, ProbedOperation};
 pub use setup::{administrator_objection, quota_objection};
 pub use silences::silences;
-pub(crate) use users::now_ms;
-pub use users::rfc3339;
 pub use webhook::Webhook;
 
 /// The compatibility version in the form REST shows it; test suites of SDKs parse it.
@@ -147,7 +149,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
     match name {
         "introduce" => return membership::introduction(call),
         "join" => return membership::join(call).await,
-        "figures" => return figures::show(call),
+        "figures" => return asking::show(call),
         "samples" => return stats::show(call),
         "forecast" => return alerts::show_forecasts(call),
         "slow" => return loads::show_slow(call),

@@ -5,12 +5,14 @@ use axum::http::StatusCode;
 use cluster::{Membership, NodeInfo, Recovery, config};
 use serde_json::{Value, json};
 
-use super::{PRODUCT_VERSION, SETTEE_VERSION, pools};
+use super::storage_totals::storage_totals;
+use crate::{
+    node::versions::{PRODUCT_VERSION, SETTEE_VERSION},
+    request::{Call, figures::NodeFigures},
+};
 use http::reply::{self, Outcome, json_ok};
 
 use stats::SystemStats;
-
-use crate::{call::Call, figures::NodeFigures};
 
 /// Version 7.6 as `clusterCompatibility` encodes it.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
@@ -220,7 +222,7 @@ pub(super) fn can_fail_over_gracefully(call: &Call, node: &NodeInfo) -> bool {
 /// `/nodes/self`: a node with its storage.
 fn full(call: &Call, node: &NodeInfo) -> Value {
     let mut full = view(call, node, None);
-    full["storageTotals"] = pools::storage_totals(call, Some(node.id));
+    full["storageTotals"] = storage_totals(call, Some(node.id));
     full["memoryQuota"] = call.meta.quotas.data_mb.into();
     let quotas = [
         ("indexMemoryQuota", 512),

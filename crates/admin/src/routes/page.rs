@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use cluster::auth::Privilege;
 use http::permissions;
 
-use super::table::{Needs, ROUTES, Route};
+use super::table::ROUTES;
+use crate::request::{Needs, Route};
 
 const HEAD: &str = "\
 # REST routes

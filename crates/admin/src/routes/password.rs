@@ -4,14 +4,13 @@ use axum::http::Method;
 use cluster::{Command, FieldErrors, Metadata};
 use serde_json::Value;
 
-use super::{buckets::hashed, settings, users::now_ms};
+use super::{settings, verifiers::hashed};
+use crate::{node::time::now_ms, request::Call};
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal},
 };
-
-use crate::call::Call;
 
 /// The longest password; hashing takes time in proportion.
 const BYTES_MAX: usize = 1024;

@@ -7,12 +7,18 @@ use base::NodeId;
 use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
-use super::{PRODUCT_VERSION, SETTEE_VERSION, groups, nodes, rebalance, users};
+use super::{groups, nodes, rebalance, storage_totals::storage_totals, users};
+use crate::{
+    node::{
+        events,
+        time::{now_ms, rfc3339},
+        versions::{PRODUCT_VERSION, SETTEE_VERSION},
+    },
+    request::{Call, figures::NodeFigures, stream::stream},
+};
 use http::reply::{self, Outcome, Refusal, json_ok};
 
 use stats::SystemStats;
-
-use crate::{call::Call, events, figures::NodeFigures, stream::stream};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -140,7 +146,7 @@ fn missing(call: &Call) -> Vec<String> {
 }
 
 fn alerts(call: &Call) -> Vec<Value> {
-    let server_time = users::rfc3339(users::now_ms());
+    let server_time = rfc3339(now_ms());
     let alerts = call.api.control.alerts().into_iter().chain(events::outages(&call.meta, &call.status));
     alerts.map(|msg| json!({ "msg": msg, "serverTime": server_time, "disableUIPopUp": false })).collect()
 }
@@ -155,42 +161,6 @@ fn add_quotas(call: &Call, pool: &mut Value) {
 fn bucket_names(call: &Call) -> Vec<Value> {
     let visible = call.meta.buckets.iter().filter(|(name, _)| call.holds(Privilege::BucketRead, Some(name)));
     visible.map(|(name, bucket)| json!({ "bucketName": name, "uuid": bucket.uuid.0 })).collect()
-}
-
-/// Memory and disk, of the machines, granted to buckets, and taken: of one node, or of all that say what they have.
-pub(super) fn storage_totals(call: &Call, of: Option<NodeId>) -> Value {
-    let told: Vec<&NodeFigures> = call
-        .figures
-        .nodes()
-        .filter(|(node, _)| of.is_none_or(|of| of == *node))
-        .map(|(_, figures)| figures)
-        .collect();
-    let nodes = told.len() as u64;
-    let system = |figure: fn(&SystemStats) -> u64| told.iter().map(|one| figure(&one.system)).sum::<u64>();
-    let buckets = || told.iter().flat_map(|one| one.buckets.values());
-    let (mem_used, disk_used) =
-        buckets().fold((0, 0), |(mem, disk), one| (mem + one.mem_used, disk + one.disk_used));
-    let (memory, disk) = (system(|one| one.memory_total), system(|one| one.disk_total));
-    let memory_taken = system(|one| one.memory_total.saturating_sub(one.memory_free));
-    let disk_taken = system(|one| one.disk_used);
-    let granted: u64 = call
-        .meta
-        .buckets
-        .values()
-        .map(|bucket| bucket.ram_quota_mb.saturating_mul(MIB))
-        .fold(0, u64::saturating_add);
-    let quota = call.meta.quotas.data_mb.saturating_mul(MIB);
-    json!({
-        "ram": {
-            "total": memory, "used": memory_taken, "quotaTotal": quota.saturating_mul(nodes),
-            "quotaTotalPerNode": quota, "quotaUsed": granted.saturating_mul(nodes),
-            "quotaUsedPerNode": granted, "usedByData": mem_used,
-        },
-        "hdd": {
-            "total": disk, "quotaTotal": disk, "used": disk_taken, "usedByData": disk_used,
-            "free": disk.saturating_sub(disk_taken),
-        },
-    })
 }
 
 fn node_services(call: &Call) -> Outcome {

@@ -1,116 +1,26 @@
 //! `/settee/probe`: what the active probe of every node has found, and what is probed. Of Settee alone. `/settee/probe/metrics` shows
 //! the probes of one node under the names and labels of a probe that was published for Couchbase.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 use axum::http::{Method, StatusCode};
 use base::NodeId;
-use cluster::{ClusterError, Command, FieldErrors, Metadata, auth::Privilege};
+use cluster::{ClusterError, Command, FieldErrors, auth::Privilege};
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::nodes;
-use crate::{call::Call, figures};
+use crate::{
+    node::probes::{PERIODS, ProbeSettings, Probed, ProbedBuckets, ProbedOperation, SETTING},
+    request::{Call, asking},
+};
 
 /// Where a node tells the others what it has found.
 const PATH: &str = "/_settee/probes";
-/// Where it is kept among the settings.
-const SETTING: &str = "settee/probe";
-/// Seconds between two rounds, and the bounds of what may be set.
-const PERIOD_SECS: u16 = 5;
-const PERIODS: std::ops::RangeInclusive<u16> = 1..=300;
-
-/// Which buckets are probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProbedBuckets {
-    /// None.
-    None,
-    /// Those with an objective.
-    Objectives,
-    /// Every one.
-    All,
-}
-
-impl ProbedBuckets {
-    const NAMES: [(Self, &'static str); 3] =
-        [(Self::None, "none"), (Self::Objectives, "objectives"), (Self::All, "all")];
-}
-
-/// What is probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ProbeSettings {
-    /// Which buckets.
-    pub buckets: ProbedBuckets,
-    /// Whether documents of the probe's own are written, too.
-    pub writes: bool,
-    /// Seconds between two rounds.
-    pub period_secs: u16,
-}
-
-impl Default for ProbeSettings {
-    fn default() -> Self {
-        Self { buckets: ProbedBuckets::Objectives, writes: false, period_secs: PERIOD_SECS }
-    }
-}
-
-impl ProbeSettings {
-    /// Those of a cluster.
-    #[must_use]
-    pub fn of(metadata: &Metadata) -> Self {
-        let kept = metadata.settings.get(SETTING).and_then(|kept| serde_json::from_value(kept.clone()).ok());
-        let kept: Self = kept.unwrap_or_default();
-        Self { period_secs: kept.period_secs.clamp(*PERIODS.start(), *PERIODS.end()), ..kept }
-    }
-
-    /// Whether a bucket is probed.
-    #[must_use]
-    pub fn probes(&self, metadata: &Metadata, bucket: &str) -> bool {
-        let has_objective = || metadata.buckets.get(bucket).is_some_and(|info| !info.objectives.is_empty());
-        match self.buckets {
-            ProbedBuckets::None => false,
-            ProbedBuckets::Objectives => has_objective(),
-            ProbedBuckets::All => true,
-        }
-    }
-}
-
-/// What a node has found of a bucket on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probed {
-    /// The bucket.
-    pub bucket: String,
-    /// The node that was asked.
-    pub to: NodeId,
-    /// How many rounds in a row had something that was not answered.
-    pub silent_rounds: u32,
-    /// By the name of the operation.
-    pub operations: BTreeMap<String, ProbedOperation>,
-}
-
-/// What is known of an operation on a bucket of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProbedOperation {
-    /// How many were answered as they should.
-    pub answered: u64,
-    /// How many were answered with an error.
-    pub refused: u64,
-    /// How many were not answered in time.
-    pub unanswered: u64,
-    /// Their latencies together, in microseconds.
-    pub total_us: u64,
-    /// The newest latency.
-    pub last_us: Option<u32>,
-    /// Latencies of the last minute that half of the operations, nine of ten and ninety-nine of a hundred did not exceed.
-    pub quantiles_us: [Option<u32>; 3],
-}
-
 const QUANTILES: [&str; 3] = ["0.5", "0.9", "0.99"];
 
 pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
@@ -123,7 +33,7 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
 }
 
 async fn list(call: &Call) -> Outcome {
-    let (told, missing) = figures::every(call, PATH, call.api.control.probed()).await;
+    let (told, missing) = asking::every(call, PATH, call.api.control.probed()).await;
     let name = |id: NodeId| call.meta.node_by_id(id).map(|node| nodes::hostname(call, node));
     let shown = |(from, probed): (NodeId, Probed)| {
         let operations: serde_json::Map<String, Value> =

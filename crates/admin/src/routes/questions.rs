@@ -16,7 +16,7 @@ use http::{
     reply::{self, Outcome},
 };
 
-use crate::{call::Call, control::AnswerParts};
+use crate::{node::control::AnswerParts, request::Call};
 
 /// `POST /_settee/services/SERVICE`.
 pub(super) async fn answer(call: &Call, service: &str) -> Outcome {

@@ -11,17 +11,18 @@ use base::NodeId;
 use cluster::{Command, Membership, Metadata, NodeInfo, RebalanceKind, RebalanceResult, StartRebalance};
 use serde_json::{Map, Value, json};
 
-use super::{nodes, sizing, users::now_ms};
+use super::{nodes, sizing};
+use crate::{
+    node::{
+        cluster_status::{NodeShare, RebalanceView},
+        time::now_ms,
+    },
+    request::{Api, Call},
+};
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
-};
-
-use crate::{
-    api::Api,
-    call::Call,
-    cluster_status::{NodeShare, RebalanceView},
 };
 
 /// How long nodes are given to be heard of before a rebalance is refused for their absence.

@@ -10,12 +10,11 @@ use cluster::{
 use serde_json::{Map, Value, json};
 
 use super::users;
+use crate::request::Call;
 use http::{
     permissions,
     reply::{self, Outcome, json_ok},
 };
-
-use crate::call::Call;
 
 /// `GET /settings/rbac/roles`: every role, once for the whole cluster and once per bucket where it has parameters.
 pub(super) fn list(call: &Call) -> Outcome {

@@ -9,13 +9,12 @@ use super::{
     settings_table::{Effect, Kind, SETTINGS, Settings},
     unsupported,
 };
+use crate::request::Call;
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
-
-use crate::call::Call;
 
 pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     let joined = path.join("/");

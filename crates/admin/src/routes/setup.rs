@@ -6,14 +6,13 @@ use axum::http::{Method, StatusCode};
 use cluster::{Admin, ClusterError, Command, FieldErrors, Initialize, QuotaChange};
 use serde_json::json;
 
-use super::{buckets::hashed, membership::own, password, unsupported};
+use super::{membership::own, password, unsupported, verifiers::hashed};
+use crate::request::Call;
 use http::{
     AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
-
-use crate::call::Call;
 
 /// Parameters of `/nodeInit` and of its older form that choose folders.
 const NODE_FOLDERS: &[&str] = &[

@@ -15,8 +15,10 @@ use watch::{
     silences::{MINUTES_MAX, SILENCES_MAX, Silence},
 };
 
-use super::{now_ms, users::rfc3339};
-use crate::{Api, call::Call};
+use crate::{
+    node::time::{now_ms, rfc3339},
+    request::{Api, Call},
+};
 
 /// Where they are kept among the settings.
 const SETTING: &str = "settee/alerts/silences";

@@ -8,7 +8,7 @@
 use base::{NodeId, bucket::BucketKind};
 use cluster::{BucketInfo, Membership, Metadata};
 
-use crate::{control::BucketStatsView, figures::ClusterFigures};
+use crate::{node::control::BucketStatsView, request::figures::ClusterFigures};
 
 const MIB: u64 = 1024 * 1024;
 

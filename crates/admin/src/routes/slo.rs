@@ -10,11 +10,8 @@ use http::{
 use serde_json::{Map, Value, json};
 use watch::{RULES, Span, Spans, burn::MILLION, judge};
 
-use super::nodes;
-use crate::{
-    call::Call,
-    objectives::{self, Source, Together},
-};
+use super::{nodes, objectives::Together};
+use crate::{node::counted::Source, request::Call};
 
 /// What an objective is where a request does not say.
 const PERIOD_DAYS: u16 = 28;

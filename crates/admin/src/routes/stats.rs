@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::nodes;
+use crate::{
+    node::merged::{merge, merge_at, moments},
+    request::{
+        Call,
+        figures::{ask, question},
+    },
+};
 use ::stats::{Across, Kind, Samples, Statistic, Unit, Zoom};
 use http::reply::{self, Outcome, Refusal, json_ok};
-
-use crate::{
-    call::Call,
-    figures::{ask, question},
-    merged::{merge, merge_at, moments},
-};
 
 /// Where a node tells its samples to the others.
 const PATH: &str = "/_settee/samples";

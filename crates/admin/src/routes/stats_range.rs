@@ -10,10 +10,9 @@ use http::reply::{self, Outcome, json_ok};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{nodes, now_ms, stats};
+use super::{nodes, stats};
+use crate::{node::time::now_ms, request::Call};
 use ::stats::{Across, Kind, Metric, Samples, Statistic, Zoom};
-
-use crate::call::Call;
 
 /// Most questions in a request, and most points of a series.
 const QUESTIONS_MAX: usize = 100;

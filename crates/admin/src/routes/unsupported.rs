@@ -3,9 +3,8 @@
 use axum::http::Method;
 
 use super::table;
+use crate::request::Call;
 use http::reply::{self, Outcome};
-
-use crate::call::Call;
 
 /// Operations below `/controller/` that need what Settee does not have yet. `couchbase-cli` shows these texts.
 const CONTROLLERS: &[(&str, &str)] = &[

@@ -9,8 +9,7 @@ use http::{
     reply::{self, Reply},
 };
 
-use super::table::Route;
-use crate::control::NodeControl;
+use crate::{node::control::NodeControl, request::Route};
 
 /// How paths begin that belong to the service.
 const PREFIX: &str = "couchBase";

@@ -8,7 +8,7 @@ use http::{
 };
 use serde_json::{Value, json};
 
-use crate::call::Call;
+use crate::request::Call;
 
 /// Where it is kept among the settings.
 const SETTING: &str = "settee/alerts/webhook";

@@ -19,13 +19,13 @@ use http::{
     reply::{self, Refusal},
 };
 
-use crate::{
+use super::{
     api::Api,
-    cluster_status::ClusterStatus,
     figures::ClusterFigures,
     rights::{Lack, Named, On, Sender},
-    routes::table::Route,
+    route::Route,
 };
+use crate::node::cluster_status::ClusterStatus;
 
 /// Longest body of a request that no route takes.
 const UNKNOWN_BODY_BYTES_MAX: usize = 64 * 1024;

@@ -13,14 +13,15 @@ use http::{Behind, BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 use stats::{ConnectionsReport, HotReport, Reading, Samples, SlowOperation, Statistic, SystemStats, Zoom};
 
-use crate::{
+use super::{
+    alerts::FiringAlert,
     certificates::Certificates,
     cluster_status::ClusterStatus,
+    counted::Counted,
     documents::{DocumentAnswer, DocumentQuestion},
     forecasts::Foretold,
     latency::{LatencyPast, LatencyZoom},
-    objectives::Counted,
-    routes::{FiringAlert, Probed},
+    probes::Probed,
 };
 
 /// The node as REST sees and steers it.

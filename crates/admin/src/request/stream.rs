@@ -23,7 +23,7 @@ use http::{
     reply::{self, Outcome, Refusal},
 };
 
-use crate::call::Call;
+use super::call::Call;
 
 /// Ends every configuration.
 const SEPARATOR: &str = "\n\n\n\n";

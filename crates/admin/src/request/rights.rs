@@ -5,7 +5,7 @@ use cluster::{
     auth::{self, Domain, Identity, Privilege, Privileges, privileges},
 };
 
-use crate::routes::table::Needs;
+use super::route::Needs;
 
 /// Somebody, by what is in the metadata.
 #[derive(Clone, Copy)]

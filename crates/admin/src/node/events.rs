@@ -9,7 +9,7 @@ use std::{
 use base::NodeId;
 use cluster::{Membership, Metadata, NodeInfo, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult};
 
-use crate::cluster_status::{Awaited, ClusterStatus, CutOff};
+use super::cluster_status::{Awaited, ClusterStatus, CutOff};
 
 /// Entries kept; the oldest go.
 const ENTRIES_MAX: usize = 1000;

@@ -9,20 +9,15 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Metadata, NodeInfo, config};
+use cluster::{Metadata, NodeInfo};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use http::reply::{self, Outcome};
 
 use stats::SystemStats;
 
-use crate::{
-    call::Call,
-    control::{BucketStatsView, Callee, Indexing, NodeCall, NodeControl},
-};
+use crate::node::control::{BucketStatsView, Callee, Indexing, NodeCall, NodeControl};
 
 /// Where a node tells its figures to the others.
-pub(crate) const PATH: &str = "/_settee/figures";
+const PATH: &str = "/_settee/figures";
 /// How old figures may be.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long a node may take to answer.
@@ -233,46 +228,6 @@ async fn ask_all<'a>(
     answers.filter_map(|(node, figures)| Some((node, figures?))).collect()
 }
 
-/// Asks every node that is shown for what it says of itself, of which this one says `own`; and the nodes that did not answer.
-pub(crate) async fn every<T: DeserializeOwned + Send + 'static>(
-    call: &Call,
-    path: &'static str,
-    own: T,
-) -> (Vec<(NodeId, T)>, Vec<NodeId>) {
-    every_about(call, path, Vec::new(), own).await
-}
-
-/// The same with a question that has a body.
-pub(crate) async fn every_about<T: DeserializeOwned + Send + 'static>(
-    call: &Call,
-    path: &'static str,
-    body: Vec<u8>,
-    own: T,
-) -> (Vec<(NodeId, T)>, Vec<NodeId>) {
-    let (control, this) = (&call.api.control, call.api.control.this_node());
-    let (mut told, mut missing) = (Vec::new(), Vec::new());
-    let mut asked = tokio::task::JoinSet::new();
-    let mut own = Some(own);
-    for node in config::shown_nodes(&call.meta) {
-        let id = node.id;
-        if node.uuid == this {
-            told.extend(own.take().map(|own| (id, own)));
-        } else if call.status.silent.contains(&id) {
-            missing.push(id);
-        } else {
-            let (control, question) = (Arc::clone(control), question(node, path, body.clone()));
-            asked.spawn(async move { (id, ask::<T>(control.as_ref(), question).await) });
-        }
-    }
-    for (id, answer) in asked.join_all().await {
-        match answer {
-            Some(answer) => told.push((id, answer)),
-            None => missing.push(id),
-        }
-    }
-    (told, missing)
-}
-
 /// Asks a node, with little patience.
 pub(crate) async fn ask<T: DeserializeOwned>(control: &dyn NodeControl, question: NodeCall) -> Option<T> {
     let (status, body) = tokio::time::timeout(PATIENCE, control.call_node(question)).await.ok()?.ok()?;
@@ -288,15 +243,6 @@ pub(crate) fn question(node: &NodeInfo, path: &str, body: Vec<u8>) -> NodeCall {
         credentials: None,
         content_type: "application/json".into(),
         body,
-    }
-}
-
-/// `POST /_settee/figures`: what this node says of itself to the others.
-pub(crate) fn show(call: &Call) -> Outcome {
-    let own = NodeFigures::own(call.api.control.as_ref(), &call.meta);
-    match serde_json::to_value(own) {
-        Ok(figures) => Ok(reply::json_ok(&figures)),
-        Err(error) => Err(reply::bad_request(&error.to_string())),
     }
 }
 

@@ -1,62 +1,26 @@
 //! From an HTTP request to an answer: who sends it, what the answer shows, and which handler.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use axum::http::{StatusCode, request::Parts};
+use axum::http::request::Parts;
 use cluster::auth::Domain;
 use http::{
-    Admitted, Asked, BoxFuture, Connection, Front, Surface,
-    passes::Passes,
-    reply::{self, Refusal, Reply},
+    Admitted, Asked, BoxFuture, Connection, Surface,
+    reply::{Refusal, Reply},
 };
 use hyper::body::Incoming;
-use serde_json::json;
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
-    call::{AskedRoute, Call},
-    control::NodeControl,
-    events::Events,
-    figures::{ClusterFigures, Figures},
+    node::time::now_ms,
+    request::{Api, AskedRoute, Call, figures::ClusterFigures},
     routes,
 };
 
 /// How often it is looked how the cluster is, for the log.
 const STATUS_LOOK: Duration = Duration::from_secs(1);
-/// The REST API of one node; shared by its plain and TLS listeners.
-pub struct Api {
-    pub(crate) control: Arc<dyn NodeControl>,
-    front: Arc<Front>,
-    /// One-time logins of clusters that this node asked to add it.
-    pub(crate) passes: Arc<Passes>,
-    /// What every node says about itself.
-    pub(crate) figures: Figures,
-    /// What has happened to the cluster.
-    pub(crate) events: Events,
-}
 
 impl Api {
-    /// The API over `control`.
-    ///
-    /// # Errors
-    /// When the operating system has no randomness to give.
-    pub fn new(control: Arc<dyn NodeControl>) -> io::Result<Arc<Self>> {
-        let passes = Arc::new(Passes::default());
-        Ok(Arc::new(Self {
-            control: Arc::clone(&control),
-            front: Arc::new(Front::new(control, Arc::clone(&passes))?),
-            passes,
-            figures: Figures::default(),
-            events: Events::default(),
-        }))
-    }
-
-    /// What judges its requests, for surfaces beside it.
-    #[must_use]
-    pub fn front(&self) -> Arc<Front> {
-        Arc::clone(&self.front)
-    }
-
     /// Keeps the log of cluster changes until the server stops.
     pub async fn keep_log(self: Arc<Self>, mut closing: watch::Receiver<bool>) {
         let mut changes = self.control.watch();
@@ -75,38 +39,16 @@ impl Api {
             }
             let now = self.control.metadata();
             if !Arc::ptr_eq(&now, &seen) {
-                self.events.note(&seen, &now, routes::now_ms());
+                self.events.note(&seen, &now, now_ms());
                 seen = now;
             }
             let now = self.control.cluster_status();
             // While nobody leads, or knows yet, what was known last stands.
             if !now.stale {
-                self.events.note_status(&seen, &status, &now, routes::now_ms());
+                self.events.note_status(&seen, &status, &now, now_ms());
                 status = now;
             }
         }
-    }
-
-    /// Unpredictable bytes, for salts and uuids.
-    pub(crate) fn random<const N: usize>() -> Result<[u8; N], Refusal> {
-        let mut bytes = [0; N];
-        match getrandom::fill(&mut bytes) {
-            Ok(()) => Ok(bytes),
-            Err(error) => {
-                let body = json!([format!("no randomness: {error}")]);
-                Err(reply::with_status(StatusCode::INTERNAL_SERVER_ERROR, &body).into())
-            }
-        }
-    }
-
-    /// 32 hexadecimal digits that name something for its life.
-    pub(crate) fn new_uuid() -> Result<String, Refusal> {
-        use std::fmt::Write as _;
-        let bytes: [u8; 16] = Self::random()?;
-        Ok(bytes.iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        }))
     }
 
     async fn handle(

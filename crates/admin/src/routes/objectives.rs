@@ -4,52 +4,15 @@ use std::collections::BTreeMap;
 
 use base::NodeId;
 use http::reply::{self, Outcome, json_ok};
-use serde::{Deserialize, Serialize};
 use watch::Spans;
 
-use crate::{call::Call, figures};
+use crate::{
+    node::counted::{Counted, Source},
+    request::{Call, asking},
+};
 
 /// Where a node tells the others what it has counted.
 const PATH: &str = "/_settee/objectives";
-
-/// Where an event was seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// In the server: every operation of clients.
-    #[default]
-    Server,
-    /// By the active probe of nodes.
-    Probe,
-}
-
-impl Source {
-    /// Every one.
-    pub const ALL: [Self; 2] = [Self::Server, Self::Probe];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Probe => "probe",
-        }
-    }
-}
-
-/// What a node has counted for an objective.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
-    /// The bucket.
-    pub bucket: String,
-    /// The objective.
-    pub objective: String,
-    /// Where it was counted.
-    #[serde(default)]
-    pub source: Source,
-    /// Good events and all of them.
-    pub spans: Spans,
-}
 
 /// What all nodes have counted, and which of them did not say.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +41,7 @@ impl Together {
 
 /// Asks every node.
 pub(crate) async fn together(call: &Call) -> Together {
-    let (told, missing) = figures::every(call, PATH, call.api.control.objectives()).await;
+    let (told, missing) = asking::every(call, PATH, call.api.control.objectives()).await;
     let mut all = Together { missing, ..Together::default() };
     told.into_iter().for_each(|(_, counted)| all.add(counted));
     all

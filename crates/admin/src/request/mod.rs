@@ -1,0 +1,15 @@
+//! One request on its way: what it asks for, the right that it needs, and what its answer may show.
+
+mod api;
+pub(crate) mod asking;
+mod call;
+pub(crate) mod figures;
+mod rights;
+mod route;
+pub(crate) mod stream;
+
+pub use api::Api;
+pub(crate) use call::{AskedRoute, Call};
+#[cfg(test)]
+pub(crate) use rights::{Named, Sender};
+pub(crate) use route::{Needs, Route};
