@@ -3,7 +3,7 @@
 #[path = "../../../fuzz/shared/runner.rs"]
 mod runner;
 
-use crate::{roles::RoleGrant, x509};
+use crate::{metadata::x509, rights::roles::RoleGrant};
 
 fn certificate(bytes: &[u8]) {
     let _ = x509::Certificate::read(bytes);

@@ -10,64 +10,60 @@
 //! Deliberately absent: sockets, clocks, threads, documents. `daemon` carries out what is decided here.
 
 pub mod auth;
-pub mod bucket;
-mod certificates;
-mod collections;
-mod command;
-pub mod config;
+mod changes;
 pub mod consensus;
-pub mod design_documents;
-pub mod divergence;
-pub mod encryption;
-mod error;
 #[cfg(test)]
 mod fuzz;
-mod indexed;
-pub mod invariants;
-mod lease;
-pub mod level;
-mod maps;
-mod members;
 mod metadata;
-mod metadata_file;
-mod migration;
-pub mod moves;
-pub mod objectives;
 pub mod orchestrator;
-pub mod placement;
-pub mod rebalancing;
-mod reforming;
-pub mod report;
-pub mod roles;
-mod shared;
-pub mod strict;
-pub mod topology;
-pub mod users;
-pub mod x509;
+mod rights;
 
-pub use bucket::{BucketParams, LegacyParams};
-pub use certificates::{
-    CLIENTS as CLIENT_CERT_SETTINGS, CertificateUse, ClientCertAuth, Mapping, NamePath,
-    TRUSTED as TRUSTED_CA_SETTINGS, TrustedCa, is_name_of_node,
+pub use changes::{
+    Applied, Command, bucket,
+    bucket::{BucketParams, LegacyParams},
+    command::{Initialize, QuotaChange, UserChange},
+    design_documents,
+    design_documents::DesignDocumentChange,
+    moves,
+    moves::{VbChange, VbStep},
+    objectives,
+    objectives::ObjectiveChange,
+    rebalancing,
+    rebalancing::{FailOver, StartGracefulFailover, StartRebalance},
+    reforming::TERMS_LEAP,
+    users,
 };
-pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
-pub use design_documents::{DesignDocument, DesignDocumentChange, DesignDocuments};
-pub use divergence::Divergence;
-pub use encryption::{Authority, EncryptionLevel};
-pub use error::{ClusterError, FieldErrors};
-pub use lease::Lease;
 pub use metadata::{
-    Admin, AlternateAddress, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas,
-    User, UserDomain,
+    Admin, AlternateAddress, AuditPolicy, Authority, BucketInfo, ClusterError, FieldErrors, Group,
+    LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
+    certificates::{
+        CLIENTS as CLIENT_CERT_SETTINGS, CertificateUse, ClientCertAuth, Mapping, NamePath,
+        TRUSTED as TRUSTED_CA_SETTINGS, TrustedCa, is_name_of_node,
+    },
+    config,
+    design_documents::{DesignDocument, DesignDocuments},
+    encryption,
+    encryption::EncryptionLevel,
+    file::{METADATA_FILE, MetadataFileError, read_metadata_file},
+    invariants,
+    lease::Lease,
+    objectives::{Objective, Operation},
+    placement, strict, topology,
+    topology::{
+        AutoFailover, Departed, Exclusion, Membership, Parted, Rebalance, RebalanceKind, RebalanceOutcome,
+        RebalanceResult, Recovery, ServerGroup, VbPhase, VbPlan,
+    },
+    x509,
 };
-pub use metadata_file::{METADATA_FILE, MetadataFileError, read_metadata_file};
-pub use moves::{VbChange, VbStep};
-pub use objectives::{Objective, ObjectiveChange, Operation};
-pub use orchestrator::{Documents, Health, NodeProgress, Orchestrator, RebalanceProgress};
-pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
-pub use reforming::TERMS_LEAP;
-pub use report::{BucketReport, LatencyReport, NodeReport, Pressure, VbReport, Weight};
-pub use topology::{
-    AutoFailover, Departed, Exclusion, Membership, Parted, Rebalance, RebalanceKind, RebalanceOutcome,
-    RebalanceResult, Recovery, ServerGroup, VbPhase, VbPlan,
+pub use orchestrator::{
+    Documents, Health, NodeProgress, Orchestrator, RebalanceProgress, divergence,
+    divergence::Divergence,
+    report,
+    report::{BucketReport, LatencyReport, NodeReport, Pressure, VbReport, Weight},
 };
+pub use rights::roles;
+
+/// What every member of a cluster understands of the metadata.
+pub mod level {
+    pub use crate::{changes::level::check, metadata::level::LEVEL};
+}

@@ -61,7 +61,13 @@ const CIRCLE_FILES: usize = 5;
 type Rooms = &'static [(&'static str, &'static [&'static str])];
 
 /// The crates whose files stand in rooms. A folder of such a crate that is not listed may not exist.
-const ROOMS: &[(&str, Rooms)] = &[("engine", ENGINE), ("dataplane", DATAPLANE), ("daemon", DAEMON), ("admin", ADMIN)];
+const ROOMS: &[(&str, Rooms)] = &[
+    ("engine", ENGINE),
+    ("dataplane", DATAPLANE),
+    ("daemon", DAEMON),
+    ("admin", ADMIN),
+    ("cluster", CLUSTER),
+];
 
 const ENGINE: Rooms = &[
     ("json", &[]),
@@ -112,8 +118,16 @@ const DAEMON: Rooms = &[
     ("duties", &["control", "past", "setup", "watching"]),
 ];
 
-const ADMIN: Rooms =
-    &[("node", &[]), ("request", &["node"]), ("routes", &["node", "request"])];
+const CLUSTER: Rooms = &[
+    ("rights", &[]),
+    ("metadata", &["rights"]),
+    ("auth", &["metadata", "rights"]),
+    ("changes", &["auth", "metadata", "rights"]),
+    ("consensus", &["changes", "metadata"]),
+    ("orchestrator", &["changes", "consensus", "metadata"]),
+];
+
+const ADMIN: Rooms = &[("node", &[]), ("request", &["node"]), ("routes", &["node", "request"])];
 
 /// Words that a reader has to read twice, each with what to write instead.
 const PHRASES: &[(&str, &str)] = &[

@@ -7,7 +7,7 @@
 use base::NodeId;
 
 use super::node_key::{NodeKey, is_signed, message};
-use crate::consensus::Epoch;
+use crate::metadata::epoch::Epoch;
 
 /// What tells these signatures from all others that a node makes with its key.
 const CONTEXT: &[u8] = b"settee: a node is none of the cluster's, 1";

@@ -9,8 +9,6 @@ mod attempts;
 mod judgement;
 mod node_key;
 mod password_cache;
-mod privilege;
-mod scram;
 
 use base::{CollectionId, ScopeId, places::Holder};
 use serde::{Deserialize, Serialize};
@@ -19,14 +17,15 @@ pub use attempts::{LoginAttempts, TooManyAttempts};
 pub use judgement::Judgement;
 pub use node_key::{CHALLENGE_BYTES, LoginPort, NodeKey, NodeProof, SEED_BYTES, member, number_of};
 pub use password_cache::PasswordCache;
-pub use privilege::{Privilege, PrivilegeSet};
-pub use scram::{
-    Credentials, SALT_BYTES, SCRAM_ITERATIONS, ScramHash, ScramVerifier, cram_md5_digest, same_secret,
+
+pub use crate::rights::{
+    Credentials, Privilege, PrivilegeSet, SALT_BYTES, SCRAM_ITERATIONS, ScramHash, ScramVerifier,
+    cram_md5_digest, same_secret,
 };
 
 use crate::{
-    LegacyAccess, Metadata, User, UserDomain,
-    roles::{RoleGrant, Target},
+    metadata::{LegacyAccess, Metadata, User, UserDomain},
+    rights::roles::{RoleGrant, Target},
 };
 
 /// The name of nodes to one another. No user can have the name. A node proves that it is one by its key

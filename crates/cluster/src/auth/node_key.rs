@@ -1,5 +1,5 @@
 //! What a node proves who it is with: an Ed25519 key pair of its own. The public key is part of what the metadata know of a member
-//! ([`crate::NodeInfo::key`]), the private one never leaves the node.
+//! ([`crate::metadata::NodeInfo::key`]), the private one never leaves the node.
 //!
 //! A node that wants to log in at another one asks it for a challenge, and signs that with both names and the kind of port. So a
 //! signature is good for one connection to one node, and says nothing to anybody else.
@@ -13,7 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{Domain, INTERNAL_USER, Identity, mark};
-use crate::{Membership, Metadata, NodeInfo};
+use crate::metadata::{Metadata, NodeInfo, topology::Membership};
 
 /// Random bytes that a key pair is made of.
 pub const SEED_BYTES: usize = 32;
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use base::places::Holder;
 
-    use crate::{Ports, auth::is_current};
+    use crate::{auth::is_current, metadata::Ports};
 
     const CHALLENGE: &[u8] = &[7; CHALLENGE_BYTES];
 

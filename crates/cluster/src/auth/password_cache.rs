@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{INTERNAL_USER, Identity, ScramHash, check_internal, check_password, credentials, same_secret};
-use crate::Metadata;
+use crate::metadata::Metadata;
 
 /// Most entries; at the limit the cache starts anew.
 const ENTRIES_MAX: usize = 1024;

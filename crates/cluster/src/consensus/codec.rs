@@ -8,10 +8,8 @@
 use base::NodeId;
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType, Snapshot};
 
-use super::{
-    epoch::{Epoch, Notice},
-    node_id,
-};
+use super::node_id;
+use crate::metadata::epoch::{Epoch, Notice};
 
 /// Version of the layout of messages.
 const VERSION: u8 = 2;

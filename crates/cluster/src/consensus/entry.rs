@@ -3,7 +3,7 @@
 use raft::eraftpb::{ConfChange, ConfChangeType};
 use serde::{Deserialize, Serialize};
 
-use crate::Command;
+use crate::changes::Command;
 
 /// Names a proposal for as long as anybody may ask how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct Place {
 pub struct Proposal {
     /// Its name.
     pub id: ProposalId,
-    /// Absent where a member may not understand it: see [`crate::level`].
+    /// Absent where a member may not understand it: see [`crate::metadata::level`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// The change.

@@ -25,12 +25,12 @@ use super::{
     Batch, Member, Outcome, Position, Proposal, ProposalId, Record,
     codec::{self, Letter},
     hostile::{self, Objection},
-    marks::{Marks, StateMarks},
+    marks::{Marks, StateMarks, trouble},
     mirror::Mirror,
     node_id, raft_id,
     state::{State, Version},
 };
-use crate::{Command, Metadata, divergence};
+use crate::{changes::Command, metadata::Metadata};
 
 /// Ticks without a leader after which a member asks for votes, at least; at most twice that.
 const ELECTION_TICKS: usize = 10;
@@ -220,7 +220,7 @@ impl Consensus {
         if self.diverged.replace(self.diverged.unwrap_or(index)).is_some() {
             return;
         }
-        self.give_up(divergence::trouble(index));
+        self.give_up(trouble(index));
         let record = (Record::Diverged, codec::encode_place((index, 0)));
         self.out.batches.push(Batch { records: vec![record], ..Batch::default() });
     }

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use base::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::epoch::Epoch;
-use crate::{Authority, NodeInfo};
+use crate::metadata::epoch::Epoch;
+use crate::metadata::{Authority, NodeInfo};
 
 /// Why the log could not be read or written.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Hashes of the replicated state at some places of the log, by which members find out that they differ ([`crate::divergence`]).
+//! Hashes of the replicated state at some places of the log, by which members find out that they differ ([`crate::orchestrator::divergence`]).
 //!
 //! Equal logs have to give equal states. They do not where a version carries a change out in another way, or where memory or a disk
 //! has turned a bit. A member hashes its state at every [`EVERY`]th place, and where the log has rested for a while, so that members have
@@ -113,12 +113,23 @@ impl Formatter for Rounded {
     }
 }
 
+/// What a node that differs says of itself from then on.
+pub(super) fn trouble(index: u64) -> String {
+    format!(
+        "this node's metadata differ from those of most nodes since change {index} (do all nodes run the same version?); remove the \
+         node from its cluster and add it again"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Command, Metadata, NodeInfo, Ports};
+    use crate::{
+        changes::Command,
+        metadata::{Metadata, NodeInfo, Ports},
+    };
 
     fn state(value: f64) -> State {
         let nodes = ["a", "b"].map(|name| NodeInfo::first(name.into(), name.into(), Ports::default()));
@@ -131,7 +142,7 @@ mod tests {
     fn what_a_snapshot_brings_has_the_hash_of_what_it_was_made_of() {
         for value in [0.04, 0.1 + 0.2, 1.0 / 24.0, 1e300] {
             let before = state(value);
-            let read: State = crate::strict::read(&serde_json::to_vec(&before).unwrap()).unwrap();
+            let read: State = crate::metadata::strict::read(&serde_json::to_vec(&before).unwrap()).unwrap();
             assert_eq!(hash(&before), hash(&read));
             assert_ne!(hash(&before), hash(&state(value * 1.01)));
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Membership, Metadata};
+use crate::metadata::{Metadata, topology::Membership};
 
 use super::{entry::MemberChange, raft_id};
 
@@ -69,7 +69,7 @@ mod tests {
     use base::NodeId;
 
     use super::*;
-    use crate::{NodeInfo, Ports};
+    use crate::metadata::{NodeInfo, Ports};
 
     fn cluster(nodes: &[(u16, Membership)]) -> Metadata {
         let mut metadata = Metadata::new("c".into(), 256);

@@ -1,4 +1,4 @@
-//! Agreement on the metadata: a Raft group of all nodes, whose state machine is [`Metadata`](crate::Metadata).
+//! Agreement on the metadata: a Raft group of all nodes, whose state machine is [`Metadata`](crate::metadata::Metadata).
 //!
 //! [`Consensus`] wraps TiKV's `raft` and does no I/O of its own: ticks, messages and proposals go in; messages, batches for
 //! the log and applied changes come out of [`Consensus::turn`]. Its driver writes the batches to a [`LogStore`],
@@ -23,7 +23,6 @@
 mod codec;
 mod disk;
 mod entry;
-mod epoch;
 mod group;
 mod hostile;
 mod log;
@@ -33,11 +32,11 @@ mod mirror;
 mod proposers;
 mod state;
 
+pub use crate::metadata::epoch::{Epoch, Position};
 #[cfg(test)]
 pub(crate) use codec::read_fuzzed;
 pub use disk::DiskLog;
 pub use entry::{Place, Proposal, ProposalId};
-pub use epoch::{Epoch, Position};
 pub use group::{
     Commit, Consensus, ProposeError, Round, StepError, Turn, check_majority_is_lost, epoch_of, found,
     is_from, join,

@@ -104,7 +104,7 @@ impl Proposers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Applied;
+    use crate::changes::Applied;
 
     const DONE: Outcome = Ok(Applied::Done);
 

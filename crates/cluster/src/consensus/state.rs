@@ -5,7 +5,10 @@ use std::{collections::VecDeque, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{Proposal, ProposalId, proposers::Proposers};
-use crate::{ClusterError, Command, Metadata, command::Applied, level::LEVEL, shared};
+use crate::{
+    changes::{Command, command::Applied},
+    metadata::{ClusterError, Metadata, level::LEVEL, shared},
+};
 
 /// How a proposal ended.
 pub type Outcome = Result<Applied, ClusterError>;
@@ -108,7 +111,10 @@ mod tests {
     use base::BucketUuid;
 
     use super::{super::Place, *};
-    use crate::{BucketParams, NodeInfo, Ports};
+    use crate::{
+        changes::bucket::BucketParams,
+        metadata::{NodeInfo, Ports},
+    };
 
     fn with_bucket() -> State {
         let node = NodeInfo::first("n".into(), "h".into(), Ports::default());
@@ -154,7 +160,7 @@ mod tests {
         state.apply(&early, Metadata::apply).unwrap();
         state.apply(&proposal(2, 2, flush("u3")), Metadata::apply).unwrap();
         let json = serde_json::to_vec(&state).unwrap();
-        let read: State = crate::strict::read(&json).unwrap();
+        let read: State = crate::metadata::strict::read(&json).unwrap();
         let reformed =
             state.reformed(&[], (1, &proposal(3, 1, Command::ResetAutoFailover)), Metadata::apply).unwrap();
         for mut state in [state, read, reformed] {

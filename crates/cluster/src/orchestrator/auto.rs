@@ -15,7 +15,13 @@
 use base::{BucketUuid, NodeId, VbId, VbRole};
 
 use super::Orchestrator;
-use crate::{Command, FailOver, Metadata, rebalancing::Flaw};
+use crate::{
+    changes::{
+        Command,
+        rebalancing::{FailOver, Flaw},
+    },
+    metadata::Metadata,
+};
 
 /// Nodes that fall silent within that time are lost together: they are failed over together, or none of them is. One at a
 /// time, the first of a server group would be failed over as a node, and use up the count that the group would have been

@@ -10,7 +10,7 @@ use base::{BucketUuid, NodeId, VbId};
 use serde_json::Value;
 
 use super::heard::Heard;
-use crate::{Metadata, VbPhase};
+use crate::metadata::{Metadata, topology::VbPhase};
 
 /// Copies on their way to, and from, one node (`rebalanceMovesPerNode`, ns_server's default).
 const MOVES_PER_NODE: u64 = 4;

@@ -6,7 +6,9 @@ use base::{BucketUuid, NodeId, Seqno, VbId, VbRole};
 
 use super::heard::Heard;
 use crate::{
-    BucketParams, BucketReport, Command, Metadata, NodeInfo, NodeReport, Ports, VbPlan, VbReport, Weight,
+    changes::{Command, bucket::BucketParams},
+    metadata::{Metadata, NodeInfo, Ports, topology::VbPlan},
+    orchestrator::report::{BucketReport, NodeReport, VbReport, Weight},
 };
 
 pub(super) const BUCKET: &str = "0123456789abcdef0123456789abcdef";
@@ -61,7 +63,7 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         bytes: 0,
         weights: said.weight.into_iter().map(|weight| (VB, weight)).collect(),
         cut_off: BTreeMap::new(),
-        pressure: crate::Pressure::None,
+        pressure: crate::orchestrator::report::Pressure::None,
         latency: None,
     };
     let report = NodeReport { buckets: vec![bucket], ..NodeReport::bare(node, node.get().to_string(), 0) };

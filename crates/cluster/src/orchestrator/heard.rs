@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BucketUuid, NodeId, VbId};
 
-use crate::{Exclusion, LatencyReport, Metadata, NodeReport, Pressure, VbReport, Weight};
+use crate::{
+    metadata::{
+        Metadata,
+        topology::{Exclusion, UNLEASED_MS},
+    },
+    orchestrator::report::{LatencyReport, NodeReport, Pressure, VbReport, Weight},
+};
 
 /// A node that has not been heard of for so long is not counted on for anything new.
 const SILENT_AFTER_MS: u64 = 3_000;
 /// Of a node that has said nothing for so long nothing is known: they report far more often, whatever there is to say.
 const UNHEARD_MS: u64 = 700;
-/// A node that serves without a lease, was failed over, and has said nothing for so long most likely is not there: one that
-/// is there says within a round of messages that it knows.
-pub(crate) const UNLEASED_MS: u64 = 1_000;
 /// How long an earlier leader may go on to hear nodes, and to let them serve, after a new one has begun: until it finds
 /// that it has no majority any more.
 const TAKEOVER_MS: u64 = 1_500;

@@ -9,7 +9,10 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole};
 
 use super::{heard::Heard, vb::leads};
-use crate::{BucketInfo, Metadata, VbPlan, VbReport};
+use crate::{
+    metadata::{BucketInfo, Metadata, topology::VbPlan},
+    orchestrator::report::VbReport,
+};
 
 /// A measurement is good for so long.
 const GOOD_MS: u64 = 1_000;

@@ -10,11 +10,13 @@
 
 mod auto;
 mod budget;
+pub mod divergence;
 #[cfg(test)]
 mod fixture;
 mod heard;
 mod lag;
 mod progress;
+pub mod report;
 mod vb;
 
 use std::collections::BTreeMap;
@@ -22,7 +24,6 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId};
 
 pub use heard::Health;
-pub(crate) use heard::UNLEASED_MS;
 pub use progress::{Documents, NodeProgress, RebalanceProgress};
 pub use vb::DRAIN_PATIENCE_MS;
 
@@ -34,7 +35,15 @@ use self::{
     vb::Scene,
 };
 use crate::{
-    BucketInfo, Command, Divergence, Metadata, NodeInfo, NodeReport, VbChange, VbPhase, VbPlan, VbStep,
+    changes::{
+        Command,
+        moves::{VbChange, VbStep},
+    },
+    metadata::{
+        BucketInfo, Metadata, NodeInfo,
+        topology::{VbPhase, VbPlan},
+    },
+    orchestrator::{divergence::Divergence, report::NodeReport},
 };
 
 /// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause. Where one of both ends

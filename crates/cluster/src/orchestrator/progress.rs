@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId, bucket::BucketKind};
 
 use super::heard::Heard;
-use crate::{BucketInfo, Metadata, NodeInfo, VbPlan, Weight};
+use crate::{
+    metadata::{BucketInfo, Metadata, NodeInfo, topology::VbPlan},
+    orchestrator::report::Weight,
+};
 
 /// What a copy costs beside its bytes: the steps it takes, in bytes that could have been sent meanwhile.
 const MOVE_COST: f64 = 256.0 * 1024.0;
@@ -393,7 +396,7 @@ fn pressed(bucket: &BucketInfo, heard: &Heard, now_ms: u64) -> Option<NodeId> {
 mod tests {
     use super::*;
     use crate::{
-        Rebalance, RebalanceKind,
+        metadata::topology::{Rebalance, RebalanceKind},
         orchestrator::fixture::{NEW, OLD, Said, one_moves, say},
     };
 

@@ -31,8 +31,13 @@ use super::{
     lag::Behind,
 };
 use crate::{
-    BucketInfo, Metadata, Recovery, VbPhase, VbPlan, VbReport, VbStep, level::GIVEN_UP_RECOVERED,
-    moves::answers_needed,
+    changes::moves::{VbStep, answers_needed},
+    metadata::{
+        BucketInfo, Metadata,
+        level::GIVEN_UP_RECOVERED,
+        topology::{Recovery, VbPhase, VbPlan},
+    },
+    orchestrator::report::VbReport,
 };
 
 /// Mutations that a copy may be behind when it is to count: what it takes to send them is what durable writes wait for.

@@ -15,8 +15,9 @@ use super::{
     raft_id,
 };
 use crate::{
-    ClusterError, Command, FailOver,
-    consensus::{Batch, Epoch, LogError, Member, Position, Proposal, ProposalId, Record, epoch::Notice},
+    changes::{Command, rebalancing::FailOver},
+    consensus::{Batch, LogError, Member, Position, Proposal, ProposalId, Record},
+    metadata::{ClusterError, epoch::Epoch, epoch::Notice},
 };
 
 /// The epoch that a message belongs to, if it is one.

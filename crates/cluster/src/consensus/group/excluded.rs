@@ -52,7 +52,8 @@ impl Consensus {
     /// not have let it go yet.
     fn is_out(&self, node: NodeId) -> bool {
         let metadata = &self.state.metadata;
-        metadata.has_removed(node) || metadata.node_by_id(node).is_some_and(crate::NodeInfo::is_failed_over)
+        metadata.has_removed(node)
+            || metadata.node_by_id(node).is_some_and(crate::metadata::NodeInfo::is_failed_over)
     }
 
     /// Whether that node's word that the group was formed anew counts for nothing.

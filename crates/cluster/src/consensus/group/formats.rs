@@ -2,8 +2,11 @@
 
 use raft::eraftpb::Snapshot;
 
-use super::{Member, Proposal, State};
-use crate::{Command, Metadata, consensus::LogError, level::PROPOSALS_PLACED, strict};
+use crate::{
+    changes::Command,
+    consensus::{LogError, Member, entry::Proposal, state::State},
+    metadata::{Metadata, level::PROPOSALS_PLACED, strict},
+};
 
 /// The metadata of a member that has none yet.
 pub(super) fn unknown_cluster(member: &Member) -> Metadata {

@@ -15,15 +15,14 @@ use super::{
     formats::{member_bytes, read_known, read_state, state_bytes, unknown_cluster, unreadable},
 };
 use crate::{
-    Metadata,
     consensus::{
         Batch, LogError, Member, Record, Stored, codec,
-        marks::Marks,
+        marks::{Marks, trouble},
         mirror::Mirror,
         raft_id,
         state::{State, Version},
     },
-    divergence,
+    metadata::Metadata,
 };
 
 /// Ticks between heartbeats.
@@ -135,7 +134,7 @@ impl Consensus {
             stalled: (0, 0),
             marks: Marks::default(),
             excluded: Excluded::default(),
-            broken: diverged.map(divergence::trouble),
+            broken: diverged.map(trouble),
             diverged,
             out: Turn::default(),
         };

@@ -6,8 +6,8 @@ use base::NodeId;
 
 use super::Round;
 use crate::{
-    Metadata,
     consensus::{Batch, Member, Outcome, ProposalId},
+    metadata::Metadata,
 };
 
 /// What is to be done after something went in.
@@ -63,7 +63,7 @@ pub enum ProposeError {
     NotLeader(Option<NodeId>),
     /// Not now; it may be proposed again.
     Busy,
-    /// Some members would not understand it: see [`crate::level`].
+    /// Some members would not understand it: see [`crate::metadata::level`].
     AboveLevel,
     /// The proposer was failed over: see [`Metadata::may_propose`].
     FailedOver,

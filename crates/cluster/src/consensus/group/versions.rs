@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::*;
 use crate::{
-    Command, NodeInfo, Ports,
+    changes::Command,
     consensus::{Batch, LogStore as _, MemoryLog},
-    level::LEVEL,
+    metadata::{NodeInfo, Ports, level::LEVEL},
 };
 
 /// A group of one, on that log.

@@ -7,8 +7,14 @@ use base::BucketUuid;
 
 use super::*;
 use crate::{
-    BucketParams, FailOver, QuotaChange, Recovery, StartRebalance, UserChange, UserDomain, VbChange, VbStep,
+    changes::{
+        bucket::BucketParams,
+        command::{QuotaChange, UserChange},
+        moves::{VbChange, VbStep},
+        rebalancing::{FailOver, StartRebalance},
+    },
     consensus::{Record, Stored},
+    metadata::{UserDomain, topology::Recovery},
 };
 
 /// The file.

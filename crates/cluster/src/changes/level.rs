@@ -1,0 +1,177 @@
+//! What a change needs of the cluster's level ([`crate::metadata::level`]), and how the level rises.
+
+use base::NodeId;
+
+use crate::{
+    changes::Command,
+    metadata::{
+        ClusterError, Metadata, NodeInfo,
+        error::refused,
+        level::{
+            ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED,
+            STATES_TOLD,
+        },
+    },
+};
+
+impl Command {
+    /// The lowest level of a cluster that may agree on this.
+    #[must_use]
+    pub const fn level(&self) -> u32 {
+        match self {
+            Self::ArmAutoFailoverSince { .. } => ARMED_BY_VERSION,
+            Self::SetAlternateAddress { .. } => ALTERNATE_ADDRESSES,
+            Self::SetNodeKey { .. }
+            | Self::RetireAuthority
+            | Self::AddNode(NodeInfo { key: Some(_), .. })
+            | Self::SetNode(NodeInfo { key: Some(_), .. }) => NODE_KEYS,
+            Self::ChangeDesignDocument(_) => DESIGN_DOCUMENTS,
+            Self::ChangeObjective(_) => OBJECTIVES,
+            _ => 0,
+        }
+    }
+}
+
+impl Metadata {
+    /// Whether every member understands a command.
+    ///
+    /// # Errors
+    /// What to do where some do not.
+    pub fn admits(&self, command: &Command) -> Result<(), ClusterError> {
+        let (needed, level) = (command.level(), self.level);
+        if needed <= level {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "This change needs metadata of level {needed}, and the cluster is at level {level}. Start every node of the cluster with \
+             the newer version, or remove the nodes that cannot be, and try again."
+        )))
+    }
+
+    /// Whether every member understands proposals that have a [`crate::consensus::Place`].
+    #[must_use]
+    pub fn places_proposals(&self) -> bool {
+        self.level >= PROPOSALS_PLACED
+    }
+
+    /// Whether every member has, or is about to have, a key of its own.
+    #[must_use]
+    pub fn has_node_keys(&self) -> bool {
+        self.level >= NODE_KEYS
+    }
+
+    /// Whether every member understands hashes of states.
+    #[must_use]
+    pub fn tells_states(&self) -> bool {
+        self.level >= STATES_TOLD
+    }
+
+    /// Whether a node that understands metadata up to `level` may join.
+    ///
+    /// # Errors
+    /// What to do where it may not.
+    pub fn admits_level(&self, level: u32) -> Result<(), ClusterError> {
+        check(self.level, level)
+    }
+
+    /// What raises the level, if every member has said that it understands more: `said` is the highest level that a node does.
+    #[must_use]
+    pub fn next_level(&self, said: impl Fn(NodeId) -> Option<u32>) -> Option<Command> {
+        let all = self.nodes.iter().map(|node| said(node.id)).collect::<Option<Vec<_>>>()?;
+        let level = all.into_iter().min().filter(|level| *level > self.level)?;
+        Some(Command::RaiseLevel { level, nodes: self.nodes.iter().map(|node| node.id).collect() })
+    }
+
+    /// Whether the level rises, once `nodes` have said that they understand `level`. Versions below that level ask this as well: the
+    /// answer stays what it is.
+    pub(crate) fn may_raise(&self, level: u32, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        if level <= self.level {
+            return Err(refused("The metadata are at that level."));
+        }
+        if self.nodes.iter().any(|node| !nodes.contains(&node.id)) {
+            return Err(refused("Another node was added at the same time."));
+        }
+        Ok(())
+    }
+
+    /// `nodes` have said that they understand `level`.
+    pub(crate) fn raise_level(&mut self, level: u32, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        self.may_raise(level, nodes)?;
+        self.level = level;
+        // One that is about to be added was let in by the level before. It has to be looked at again, and is, under another number.
+        self.next_node = self.next_node.saturating_add(1);
+        Ok(())
+    }
+}
+
+/// Whether a node that understands metadata up to `own` may take part where they are at `level`.
+///
+/// # Errors
+/// What to do where it may not.
+pub fn check(level: u32, own: u32) -> Result<(), ClusterError> {
+    if level <= own {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "The cluster's metadata are at level {level}, and the node understands them up to level {own}. Start the node with the \
+         version that the other nodes run, or a later one, and try again."
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::{NodeInfo, Ports};
+
+    fn of_two() -> Metadata {
+        let node = |id: u16| {
+            let first = NodeInfo::first(format!("n{id}"), format!("h{id}"), Ports::default());
+            NodeInfo { id: NodeId(id), ..first }
+        };
+        let commands = [Command::SetNode(node(0)), Command::AddNode(node(1))];
+        let founded = Metadata { level: 0, ..Metadata::new("c".into(), 256) };
+        commands.iter().fold(founded, |state, command| state.apply(command).unwrap().0)
+    }
+
+    #[test]
+    fn the_level_is_what_every_member_understands() {
+        let state = of_two();
+        let raise = |levels: [Option<u32>; 2]| state.next_level(|node| levels[usize::from(node.get())]);
+        assert_eq!(raise([Some(1), None]), None, "one has said nothing");
+        assert_eq!(raise([Some(1), Some(0)]), None);
+        let nodes = vec![NodeId(0), NodeId(1)];
+        assert_eq!(raise([Some(3), Some(2)]), Some(Command::RaiseLevel { level: 2, nodes: nodes.clone() }));
+        let raised = state.apply(&Command::RaiseLevel { level: 1, nodes: nodes.clone() }).unwrap().0;
+        assert_eq!(raised.level, 1);
+        assert!(raised.apply(&Command::RaiseLevel { level: 1, nodes }).is_err(), "it never sinks");
+    }
+
+    #[test]
+    fn a_node_that_is_added_while_the_level_rises_is_looked_at_again() {
+        let state = of_two();
+        let raise = Command::RaiseLevel { level: 1, nodes: vec![NodeId(0), NodeId(1)] };
+        let add = Command::AddNode(NodeInfo {
+            id: NodeId(2),
+            ..NodeInfo::first("n2".into(), "h2".into(), Ports::default())
+        });
+        let added = state.apply(&add).unwrap().0;
+        assert!(added.apply(&raise).is_err(), "nobody has asked the third");
+        let raised = state.apply(&raise).unwrap().0;
+        assert!(raised.apply(&add).is_err(), "it was let in by the level before");
+        assert!(raised.admits_level(0).unwrap_err().to_string().contains("Start the node with"));
+        assert!(raised.admits_level(1).is_ok());
+    }
+
+    #[test]
+    fn a_command_above_the_level_is_refused() {
+        let state = of_two();
+        let above = Command::ArmAutoFailoverSince { since: state.auto_failover.since };
+        let text = state.apply(&above).unwrap_err().to_string();
+        assert!(text.contains("level 1") && text.contains("Start every node"), "{text}");
+        let elsewhere = Command::SetAlternateAddress { node: NodeId(0), address: None };
+        assert!(state.apply(&elsewhere).is_err(), "older nodes do not know it");
+        let raised = Metadata { level: 1, ..state };
+        assert!(raised.apply(&elsewhere).is_ok());
+        assert!(raised.apply(&above).is_ok());
+    }
+}

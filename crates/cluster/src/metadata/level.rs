@@ -1,0 +1,52 @@
+//! The level of the metadata: what every member of the cluster understands of changes, of their formats, and of how they are carried
+//! out.
+//!
+//! A node says the highest level that it understands when it joins, and in every report. The leader raises the cluster's level once
+//! every member has said so. A change that needs more than the cluster's level is refused before it is proposed, and by every node
+//! alike should it be proposed all the same. The level never sinks, so a node that understands less takes no part any more.
+//!
+//! Invariants: nothing above the cluster's level is in its log, but for the change that raises it; how a change is carried out depends
+//! on nothing but the change and the metadata, the level among them.
+//!
+//! | level | since then |
+//! |---|---|
+//! | 0 | versions that say nothing of levels |
+//! | 1 | automatic failover is armed by the version of its settings ([`Command::ArmAutoFailoverSince`]); nodes have alternate addresses |
+//! | 2 | a proposal says which of its proposer's have not ended ([`crate::consensus::Place`]), and how they ended is remembered by that |
+//! | 3 | nodes tell hashes of what they have agreed on ([`crate::orchestrator::divergence`]) |
+//! | 4 | a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile; nodes tell what they hold of those |
+//! | 5 | nodes have keys of their own ([`crate::auth::NodeKey`]); a node without one is not added |
+//! | 6 | buckets have design documents ([`crate::changes::design_documents`]) |
+//! | 7 | what nodes held when they were failed over is remembered until it is decided which node serves it. That holds through any number of failovers and stopped recoveries. A copy that is being built is no other copy. The next failover of a node waits for an earlier lease of it |
+//! | 8 | buckets have objectives ([`crate::changes::objectives`]) |
+//! | 9 | a failover while a chain changes has the remaining nodes of the chain before asked as well. A flush ends no election. Where no node has a vBucket, every recovered node is asked, also if more nodes held it than it is to have copies |
+//! | 10 | a node that was failed over gracefully is remembered until the copies that are left are known to hold what it holds |
+//!
+//! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
+//! and keeps the former way below it.
+
+/// The highest level that this version understands; that of every cluster that it founds.
+pub const LEVEL: u32 = 10;
+/// From here on automatic failover is armed by the version of its settings.
+pub(crate) const ARMED_BY_VERSION: u32 = 1;
+/// From here on proposals have a [`crate::consensus::Place`].
+pub(crate) const PROPOSALS_PLACED: u32 = 2;
+/// From here on nodes tell hashes of their state.
+pub(crate) const STATES_TOLD: u32 = 3;
+/// From here on a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile.
+pub(crate) const GIVEN_UP_RECOVERED: u32 = 4;
+/// From here on nodes have keys of their own.
+pub(crate) const NODE_KEYS: u32 = 5;
+/// From here on buckets have design documents.
+pub(crate) const DESIGN_DOCUMENTS: u32 = 6;
+/// From here on a second failover, and a recovery that is stopped, forget nothing that is still needed.
+pub(crate) const FAILOVERS_REMEMBERED: u32 = 7;
+/// From here on buckets have objectives.
+pub(crate) const OBJECTIVES: u32 = 8;
+/// From here on all that are left and may know more are asked: of the chain before one that changes, and of those that held what nobody
+/// has. No flush ends an election.
+pub(crate) const LIVING_ASKED: u32 = 9;
+/// From here on nodes that were failed over gracefully are remembered until the others are known to hold what these hold.
+pub(crate) const LEAVERS_KEPT: u32 = 10;
+/// From here on nodes have alternate addresses.
+pub(crate) const ALTERNATE_ADDRESSES: u32 = 1;
