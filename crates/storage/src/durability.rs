@@ -15,7 +15,7 @@ use base::VbId;
 use crate::{
     api::VbState,
     counters::count,
-    error::StoreError,
+    error::{StoreError, io_error},
     format::{
         header::Origin,
         manifest::{self, Manifest, SegmentEntry},
@@ -24,7 +24,7 @@ use crate::{
     notes,
     position::Position,
     segment::Segment,
-    state::{Core, io_error},
+    state::Core,
     synced::High,
     writer::Writer,
 };

@@ -60,3 +60,11 @@ pub enum StoreError {
         source: io::Error,
     },
 }
+
+/// An operating system's error with its file.
+pub(crate) fn io_error(action: &'static str, file: &str, source: std::io::Error) -> StoreError {
+    if crate::fs::is_no_space(&source) {
+        return StoreError::NoSpace;
+    }
+    StoreError::Io { action, file: file.to_owned(), source }
+}

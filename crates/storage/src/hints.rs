@@ -3,8 +3,8 @@
 //! not depend on it in any way, and a store that fails to write it goes on.
 
 use crate::{
-    error::StoreError,
-    state::{Core, io_error},
+    error::{StoreError, io_error},
+    state::Core,
 };
 
 const NAME: &str = "hints";

@@ -99,7 +99,7 @@ pub(crate) fn recover(core: &Core, names: &[String]) {
     for (number, name) in numbered.into_iter().rev() {
         core.keys.next.fetch_max(number + 1, Ordering::Relaxed);
         let opened = match core.keys.current() {
-            None => KeyIndex::open(core, name),
+            None => KeyIndex::open(core.fs.as_ref(), &core.dir, core.options.shard, name),
             Some(_) => None,
         };
         match opened {

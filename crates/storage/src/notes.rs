@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     durability::Snapshot,
-    error::StoreError,
+    error::{StoreError, io_error},
     format::{
         DATA_START, UNIT,
         header::Origin,
@@ -17,7 +17,7 @@ use crate::{
     },
     position::Position,
     segment::Segment,
-    state::{Core, io_error},
+    state::Core,
 };
 
 const SUFFIX: &str = ".synced";

@@ -23,7 +23,7 @@ use crate::{
     aside,
     counters::Counters,
     durability::{MANIFEST, MANIFEST_COPY, MANIFEST_COPY_TEMPORARY, MANIFEST_TEMPORARY},
-    error::StoreError,
+    error::{StoreError, io_error},
     format::{
         DATA_START, VBUCKETS, VERSION,
         header::{self, Header, HeaderError, Origin},
@@ -35,7 +35,7 @@ use crate::{
     key_index, notes,
     position::Position,
     segment::{Segment, parse_name},
-    state::{Core, SegmentSet, io_error},
+    state::{Core, SegmentSet},
     tail::{self, Found, Tail},
     writer::Writer,
 };

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     api::{Options, SpaceUse, StoreStats, VbState},
     counters::Counters,
-    error::StoreError,
+    error::{StoreError, io_error},
     format::{UNIT, VBUCKETS, header::Origin, manifest::SegmentEntry},
     fs::{Fs, LockGuard},
     key_index::KeyIndexes,
@@ -371,12 +371,4 @@ impl Core {
             full: self.reserve.is_full(),
         }
     }
-}
-
-/// An operating system's error with its file.
-pub(crate) fn io_error(action: &'static str, file: &str, source: std::io::Error) -> StoreError {
-    if crate::fs::is_no_space(&source) {
-        return StoreError::NoSpace;
-    }
-    StoreError::Io { action, file: file.to_owned(), source }
 }

@@ -10,7 +10,7 @@ mod members;
 pub mod moves;
 pub mod objectives;
 pub mod rebalancing;
-mod reforming;
+pub(crate) mod reforming;
 pub mod users;
 
 pub use command::{Applied, Command};

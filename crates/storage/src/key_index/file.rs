@@ -12,13 +12,14 @@
 //!
 //! The seed ties a block to its file: after a crash a block may hold what another index had there, which would pass for whole.
 
+use std::path::Path;
+
 use crate::{
-    error::StoreError,
+    error::{StoreError, io_error},
     format::{UNIT, u32_at, u64_at},
-    fs::FsFile,
+    fs::{Fs, FsFile},
     index::Entry,
     segment::Segment,
-    state::{Core, io_error},
 };
 
 pub(super) const BLOCK: usize = 4096;
@@ -104,16 +105,16 @@ impl KeyIndex {
         Self { name: name.to_owned(), file, covered, seed, fences, entries }
     }
 
-    /// The index in a file; `None` if it is not whole.
-    pub(super) fn open(core: &Core, name: &str) -> Option<Self> {
-        let file = core.fs.open(&core.dir.join(name)).ok()?;
+    /// The index of a shard in a file of `dir`; `None` if it is not whole.
+    pub(super) fn open(fs: &dyn Fs, dir: &Path, shard: u32, name: &str) -> Option<Self> {
+        let file = fs.open(&dir.join(name)).ok()?;
         let length = file.length().ok()?;
         let mut trailer = [0; TRAILER];
         let at = length.checked_sub(TRAILER as u64)?;
         if file.read_at(&mut trailer, at).ok()? != TRAILER
             || &trailer[..8] != MAGIC
             || u32_at(&trailer, 8) != VERSION
-            || u32_at(&trailer, 12) != core.options.shard
+            || u32_at(&trailer, 12) != shard
             || crc32c::crc32c(&trailer[..60]) != u32_at(&trailer, 60)
         {
             return None;

@@ -7,11 +7,11 @@ use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 use super::file::{BLOCK, BLOCK_ENTRIES, Covered, KeyIndex, Located, encode_block, encode_end, seed_of};
 use crate::{
     compact::Effort,
-    error::StoreError,
+    error::{StoreError, io_error},
     format::footer::Fences,
     fs::FsFile,
     segment::Segment,
-    state::{Core, SegmentSet, io_error},
+    state::{Core, SegmentSet},
 };
 
 /// What an entry is counted as when effort is: read, compared and written.

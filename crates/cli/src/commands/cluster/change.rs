@@ -3,8 +3,7 @@
 use clap::Args;
 
 use super::{
-    Access,
-    session::{Node, Session, find, otp_list, with_port},
+    session::{Access, Node, Session, find, otp_list, with_port},
     watch,
 };
 use crate::commands::Failure;

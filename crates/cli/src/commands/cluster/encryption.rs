@@ -4,10 +4,7 @@
 use clap::{Args as ClapArgs, ValueEnum};
 use client::Rest;
 
-use super::{
-    Access,
-    session::{Node, Session, failed},
-};
+use super::session::{Access, Node, Session, failed};
 use crate::{commands::Failure, table::table};
 
 /// Have nodes speak TLS to one another, or show whether they do

@@ -3,10 +3,7 @@
 use clap::{Args as ClapArgs, Subcommand};
 use serde_json::Value;
 
-use super::{
-    Access,
-    session::{Session, failed, find as find_nodes, nodes_of},
-};
+use super::session::{Access, Session, failed, find as find_nodes, nodes_of};
 use crate::{commands::Failure, table::table};
 
 /// List, make, rename and delete server groups, and move nodes between them

@@ -4,9 +4,8 @@ use clap::Args;
 use client::{ClientError, Rest};
 
 use super::{
-    Access,
     change::{self, standard},
-    session::{failed, find, with_port},
+    session::{Access, failed, find, with_port},
 };
 use crate::commands::Failure;
 

@@ -4,8 +4,7 @@ use clap::Args as ClapArgs;
 use serde_json::Value;
 
 use super::{
-    Access,
-    session::{Node, nodes_of},
+    session::{Access, Node, nodes_of},
     watch,
 };
 use crate::{commands::Failure, table::table};

@@ -574,6 +574,56 @@ impl PaceArgs {
     }
 }
 
+/// What is told.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Answers")]
+pub(super) struct AnswerArgs {
+    /// Validate: values carry who wrote them and when, every read is held against what this run acknowledged, and at the
+    /// end every record is read. Lost, stale, resurrected, torn and foreign documents fail the run, with their history.
+    /// Start from an empty bucket or from any; not with append, prepend, incr, decr, touch, subset, insert
+    #[arg(long)]
+    pub(super) validate: bool,
+    /// Afterwards read back this many random records and compare them
+    #[arg(long, default_value_t = 1000)]
+    pub(super) verify: u64,
+    /// Also report what this process, or these together, used meanwhile (CPU time per operation, memory)
+    #[arg(long, value_delimiter = ',', value_name = "PIDS")]
+    pub(super) server_pid: Vec<u32>,
+    /// Explain where the time went: the server says how long it took, the kernel when it received each reply, and what
+    /// this machine did meanwhile is told in sentences
+    #[arg(long)]
+    pub(super) explain: bool,
+    /// Have the server say how long it took for each operation (couchbase protocol)
+    #[arg(long)]
+    pub(super) trace: bool,
+    /// Report as one line of JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print what the historical generator printed, from exact samples, while running and at the end; a file of its own
+    /// that names an `exportfile` has the report written there in any case
+    #[arg(long, conflicts_with = "json")]
+    pub(super) historic: bool,
+    /// With its two known quirks: percentiles one row too high, the last line counted twice; and endings mixed
+    #[arg(long, requires = "historic")]
+    pub(super) historic_quirks: bool,
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Write rows for spreadsheets: by operation, then over time
+    #[arg(long, value_name = "FILE")]
+    pub(super) csv: Option<PathBuf>,
+    /// Write a row per operation while running: FILE.0, FILE.1, ..., one for each thread. Columns: milliseconds since 1970,
+    /// milliseconds it took, operation, 200 or 404 or 500, nanoseconds it took, record, nanosecond of the run it began at
+    #[arg(long, value_name = "FILE")]
+    pub(super) journal: Option<PathBuf>,
+    /// Write a log of whole histograms in HdrHistogram's format
+    #[arg(long, value_name = "FILE")]
+    pub(super) hdr_log: Option<PathBuf>,
+    /// Print nothing while running
+    #[arg(long, short = 'q')]
+    pub(super) quiet: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;

@@ -15,13 +15,9 @@ mod stages;
 mod worker;
 
 use super::Failure;
-use args::{PaceArgs, RecordArgs, TargetArgs, WorkArgs};
+use args::{AnswerArgs, PaceArgs, RecordArgs, TargetArgs, WorkArgs};
 use load::report;
 use plan::ProfileArgs;
-use std::path::PathBuf;
-
-/// Files beside the connections: standard streams, polls, `/proc`.
-const FILES_RESERVED: u64 = 64;
 
 /// Measure a server with reads and writes, or fill it with records
 #[derive(clap::Args, Clone)]
@@ -82,56 +78,6 @@ enum Tool {
     Price(price::PriceArgs),
     Scaling(scaling::ScalingArgs),
     Worker(worker::WorkerArgs),
-}
-
-/// What is told.
-#[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Answers")]
-struct AnswerArgs {
-    /// Validate: values carry who wrote them and when, every read is held against what this run acknowledged, and at the
-    /// end every record is read. Lost, stale, resurrected, torn and foreign documents fail the run, with their history.
-    /// Start from an empty bucket or from any; not with append, prepend, incr, decr, touch, subset, insert
-    #[arg(long)]
-    validate: bool,
-    /// Afterwards read back this many random records and compare them
-    #[arg(long, default_value_t = 1000)]
-    verify: u64,
-    /// Also report what this process, or these together, used meanwhile (CPU time per operation, memory)
-    #[arg(long, value_delimiter = ',', value_name = "PIDS")]
-    server_pid: Vec<u32>,
-    /// Explain where the time went: the server says how long it took, the kernel when it received each reply, and what
-    /// this machine did meanwhile is told in sentences
-    #[arg(long)]
-    explain: bool,
-    /// Have the server say how long it took for each operation (couchbase protocol)
-    #[arg(long)]
-    trace: bool,
-    /// Report as one line of JSON
-    #[arg(long)]
-    json: bool,
-    /// Print what the historical generator printed, from exact samples, while running and at the end; a file of its own
-    /// that names an `exportfile` has the report written there in any case
-    #[arg(long, conflicts_with = "json")]
-    historic: bool,
-    /// With its two known quirks: percentiles one row too high, the last line counted twice; and endings mixed
-    #[arg(long, requires = "historic")]
-    historic_quirks: bool,
-    /// Write a page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write rows for spreadsheets: by operation, then over time
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Write a row per operation while running: FILE.0, FILE.1, ..., one for each thread. Columns: milliseconds since 1970,
-    /// milliseconds it took, operation, 200 or 404 or 500, nanoseconds it took, record, nanosecond of the run it began at
-    #[arg(long, value_name = "FILE")]
-    journal: Option<PathBuf>,
-    /// Write a log of whole histograms in HdrHistogram's format
-    #[arg(long, value_name = "FILE")]
-    hdr_log: Option<PathBuf>,
-    /// Print nothing while running
-    #[arg(long, short = 'q')]
-    quiet: bool,
 }
 
 /// What a report of wrong documents goes on with. An earlier run with other flags is the usual cause.

@@ -1,7 +1,7 @@
 //! Files that a run leaves, and the historical generator's lines.
 
 use super::super::Failure;
-use super::AnswerArgs;
+use super::args::AnswerArgs;
 use super::plan::Plan;
 use load::report::{self, HdrLog, Quirks, Report, Series};
 use load::{Interval, Tally};

@@ -1,14 +1,17 @@
 //! The stages of a run (warming up, measuring, reading back), carried out by this process or by workers.
 
 use super::super::Failure;
+use super::Args;
 use super::plan::Plan;
-use super::{Args, FILES_RESERVED};
 use load::doctor::{Activity, Surroundings, of_workers, surroundings, worth_knowing};
 use load::fleet::{Fleet, Work};
 use load::process::{own_cpu_seconds, own_interruptions};
 use load::{Choice, Control, Crew, Interval, LoadError, Mix, Op, Pace, Part, Phase, Stop, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Files beside the connections: standard streams, polls, `/proc`.
+const FILES_RESERVED: u64 = 64;
 
 /// Separates the sequences of warming up and reading back from the measured one.
 const WARMUP_SEED: u64 = 0x3a3a;

@@ -15,8 +15,8 @@ use clap::Args as ClapArgs;
 use client::Rest;
 
 use super::{
-    Access, change,
-    session::{Session, failed},
+    change,
+    session::{Access, Session, failed},
     watch,
 };
 use crate::commands::Failure;
