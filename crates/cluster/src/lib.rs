@@ -7,6 +7,17 @@
 //! From the state are derived: the configurations clients route by ([`config`]), who somebody is and what he may do
 //! ([`auth`]). The nodes of a cluster agree on it by [`consensus`], whose log is the only I/O here.
 //!
+//! The crate's rooms, from the top down. An import runs downward or stays in its room, which a test in `crates/tidy` holds.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `orchestrator` | what the leader proposes next; what nodes report to it |
+//! | `consensus` | the Raft group that agrees on changes |
+//! | `changes` | commands, and how each changes the state |
+//! | `auth` | who somebody is, and what he may do |
+//! | `metadata` | the state, and what can be read from it |
+//! | `rights` | what logins are checked against; roles and privileges |
+//!
 //! Deliberately absent: sockets, clocks, threads, documents. `daemon` carries out what is decided here.
 
 pub mod auth;

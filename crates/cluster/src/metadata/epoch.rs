@@ -1,7 +1,7 @@
 //! Lives of a group: what happens when a majority of the voters is lost for good, and the others form the group anew.
 //!
 //! A group that has lost its majority can agree on nothing, not even on who is lost. When an administrator says so, one of
-//! the survivors makes what it knows the beginning of a new group ([`Consensus::reform`](super::Consensus::reform)) in a
+//! the survivors makes what it knows the beginning of a new group ([`Consensus::reform`](crate::consensus::Consensus::reform)) in a
 //! new *epoch*. Every message names the epoch it belongs to:
 //! - a message of an earlier epoch is answered by a [`Notice`], and nothing else is done about it;
 //! - a message of a later epoch is answered by a word of our own, which brings that notice back;
