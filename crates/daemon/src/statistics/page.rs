@@ -20,7 +20,7 @@ STAT shows a figure under its name in the first column, `/pools/default/buckets/
 `/metrics` as the series in the third. REST shows counters as rates by the second. Statistics of a bucket carry the label `bucket` in `/metrics`. A counter only grows, until the process
 starts anew. Names that begin with `settee_` are Settee's own; others are Couchbase's.
 
-STAT has further groups, whose names depend on what they tell of: `vbucket`, `vbucket-details`, `vbucket-seqno`, `failovers`,
+STAT has further groups. Their names depend on what they tell of: `vbucket`, `vbucket-details`, `vbucket-seqno`, `failovers`,
 `durability-monitor`, `collections`, `scopes`, `settings`, `dcp`, `dcpagg`, `range-scans`, `timings`, `phases`, `runtimes`.
 ";
 
