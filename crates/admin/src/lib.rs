@@ -20,7 +20,7 @@
 //! Everything shown is read from there; every change is a [`cluster::Command`] handed to it.
 //!
 //! Rules: what is not built answers 4xx or 501 and says why, never an empty success, because clients read fields
-//! from every 200; the literal texts clients match are those of `cluster`'s errors and of [`http::reply`]. Documents pass
+//! from every 200. The literal texts clients match are those of `cluster`'s errors and of [`http::reply`]. Documents pass
 //! through here one at a time, for the people who look at them in the console.
 
 mod dispatch;

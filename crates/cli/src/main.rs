@@ -1,6 +1,6 @@
 //! The `settee` binary: the server and its tools, one module per subcommand under `commands`.
 //!
-//! This file owns only the list of subcommands and what an error looks like to a user: one line on standard
+//! This file owns only the list of subcommands and what an error looks like to a user. It is one line on standard
 //! error that says what to do next, and exit code 1 (2 for wrong usage, which clap reports).
 
 mod commands;

@@ -1,5 +1,5 @@
-//! The cluster-aware client: one connection per node, each key sent to the node that serves its vBucket, and the
-//! two conditions that every client has to ride out: a map that has changed, and a server that says "not now".
+//! The cluster-aware client: one connection per node, each key sent to the node that serves its vBucket. It rides
+//! out the two conditions that every client has to: a map that has changed, and a server that says "not now".
 
 use crate::{ClientError, ClusterMap, KvConnection, Login, Response, Result};
 use base::bucket::DurabilityLevel;

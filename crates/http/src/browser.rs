@@ -2,8 +2,8 @@
 //! reaches, and may send what he once logged in with.
 //!
 //! - **Names.** A page can give itself a name that leads to this node, and is then of the same origin. Requests that prove
-//!   nothing by themselves (no login, or none that is needed yet) are answered only under a name that can be no page's: an
-//!   address, a loopback name, or one of the cluster's own. A request with a password may use any name for the node, unless a
+//!   nothing by themselves (no login, or none that is needed yet) are answered only under a name that can be no page's. These
+//!   are an address, a loopback name, or one of the cluster's own. A request with a password may use any name for the node, unless a
 //!   browser says that it sent the request.
 //! - **Origins.** What changes something must not come from a page of another origin.
 //! - **Types.** A form of another page can be sent without asking in three types. Two of them mean nothing here and are refused;

@@ -1,6 +1,6 @@
 //! When operations are due.
 //!
-//! In an open loop they are due at times that do not depend on the answers, and latency counts from there: a server
+//! In an open loop they are due at times that do not depend on the answers, and latency counts from there. A server
 //! that stalls for a second shows a second in the latencies of everything that was due meanwhile. In a closed loop
 //! the next operation is due when an answer has made room for it, which measures a server's speed and hides its
 //! stalls.

@@ -18,7 +18,7 @@ struct Server {
 impl Server {
     /// Starts a program on a free port; `None` where it is not installed.
     fn start(program: &str, arguments: impl Fn(&str) -> Vec<String>) -> Option<Server> {
-        // One after the other: a port is free from here until its program listens, and two tests that looked for one at the same
+        // One after the other: a port is free from here until its program listens. Two tests that looked for one at the same
         // time were given the same, or took the other's look for their own program.
         static STARTING: Mutex<()> = Mutex::new(());
         let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -91,7 +91,7 @@ impl Agent {
     /// Does some of what `metadata` asks for and has not been done. To be called whenever metadata or buckets have
     /// changed, again while there is [`Step::more`], and now and then for what was refused.
     ///
-    /// The metadata must not be older than what this node has acted upon before, in this life or an earlier one: only
+    /// The metadata must not be older than what this node has acted upon before, in this life or an earlier one. Only
     /// when it has caught up with its cluster may it drop what others have, or serve.
     pub fn step(&mut self, metadata: &Metadata, buckets: &impl Buckets, now: Now) -> Step {
         let mut step = Step::default();

@@ -27,7 +27,7 @@ impl Locator {
 
 /// What a record says about its key.
 ///
-/// Prepares and aborts are apart from the rest: of a key they are versions of their own order, which nobody sees who looks
+/// Prepares and aborts are apart from the rest. Of a key they are versions of their own order, which nobody sees who looks
 /// the key up, and neither order makes a record of the other obsolete. A prepare is committed by an ordinary record of its
 /// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,7 +174,7 @@ pub struct VbState {
     /// Durable writes, as of the last of the records. All zero where there has never been one: then everything is visible.
     pub marks: Marks,
     /// Of a replica that has begun a snapshot and not all of it: the seqno up to which it is the vBucket as it was at that
-    /// seqno, and the one at which it will be so again.
+    /// seqno. And the one at which it will be so again.
     pub snapshot: Option<(Seqno, Seqno)>,
     /// It is a copy in the making: not even the first snapshot is whole.
     pub is_partial: bool,
@@ -467,8 +467,8 @@ pub trait KvStore: Send + Sync {
     /// The newest version of a key, tombstones included, prepares not; `None` only when there is none.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable;
-    /// also when a newer prepare of the key is unreadable and not known to be completed: what became of it is unknown.
+    /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable.
+    /// Also when a newer prepare of the key is unreadable and not known to be completed: what became of it is unknown.
     fn lookup(&self, vb: VbId, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError>;
 
     /// Visits every committed record with seqno >= `from` of the shard or of one vBucket, superseded ones included,
@@ -499,9 +499,9 @@ pub trait KvStore: Send + Sync {
         self.scan(None, Seqno(0), true, visit)
     }
 
-    /// Changes whenever a pin made now would keep other records than one made before. A thread that reads a document's locator
-    /// from memory, under whatever lock keeps [`Liveness::relocate`] away from it, and finds the generation of a pin
-    /// here before letting go of the lock, can read the record through that pin.
+    /// Changes whenever a pin made now would keep other records than one made before. A thread reads a document's locator from
+    /// memory, under whatever lock keeps [`Liveness::relocate`] away from it. If it finds the generation of a pin
+    /// here before letting go of the lock, it can read the record through that pin.
     fn generation(&self) -> u64;
 
     /// Keeps every record readable that a locator names now. Reads nothing.

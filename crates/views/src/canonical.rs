@@ -1,6 +1,6 @@
 //! JSON texts as `JSON.stringify(JSON.parse(text))` gives them, without an engine.
 //!
-//! White space goes, numbers are the shortest text of their double, escapes are the shortest ones, of members that come
+//! White space goes, numbers are the shortest text of their double, escapes are the shortest ones. Of members that come
 //! twice the last value takes the place of the first, and members whose names are indices of arrays come first. Where that
 //! is not certain (halves of surrogate pairs, very deep texts) nothing is given, and the engine has to be asked.
 

@@ -235,7 +235,7 @@ fn error_message(meta: &Metadata) -> Option<String> {
     }
 }
 
-/// Whether a rebalance would find nothing to do, as far as can be said at a glance: every node is a full member, and every
+/// Whether a rebalance would find nothing to do, as far as can be said at a glance. Every node is a full member, and every
 /// vBucket has the copies asked for, as evenly as can be.
 pub(super) fn balanced(meta: &Metadata) -> bool {
     let active: Vec<NodeId> =

@@ -71,8 +71,8 @@ impl VbPlan {
         self.joint.as_deref().unwrap_or(&self.chain)
     }
 
-    /// Whom else to ask where one copy counts alone, once it may have lost what it had in memory or has failed itself: everybody
-    /// who may have acknowledged what it had, before it took over and since. Those that were failed over are named for the
+    /// Whom else to ask where one copy counts alone, once it may have lost what it had in memory or has failed itself. Everybody
+    /// is asked who may have acknowledged what it had, before it took over and since. Those that were failed over are named for the
     /// record.
     ///
     /// Where a failover has left several copies of the chain before, these are all nodes of that chain.

@@ -5,7 +5,7 @@
 //! every member has said so. A change that needs more than the cluster's level is refused before it is proposed, and by every node
 //! alike should it be proposed all the same. The level never sinks, so a node that understands less takes no part any more.
 //!
-//! Invariants: nothing above the cluster's level is in its log, but for the change that raises it; how a change is carried out depends
+//! Invariants: nothing above the cluster's level is in its log, but for the change that raises it. How a change is carried out depends
 //! on nothing but the change and the metadata, the level among them.
 //!
 //! | level | since then |

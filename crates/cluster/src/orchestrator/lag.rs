@@ -1,7 +1,7 @@
 //! How far copies are behind an active one, in time: how long they take to get what it had.
 //!
 //! How many mutations that is says nothing of it. What a link is given waits behind everything that it was given before, also
-//! behind copies that are being made; and a vBucket that is sealed is served by nobody until its successor has the last of
+//! behind copies that are being made. A vBucket that is sealed is served by nobody until its successor has the last of
 //! it. Time is measured by reports, which come late as well: what comes out is what a handover would have to wait for.
 
 use std::{cmp::Reverse, collections::BTreeMap};

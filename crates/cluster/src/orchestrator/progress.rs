@@ -1,8 +1,8 @@
 //! How far a rebalance has come, and when it will be done.
 //!
 //! What is left is counted in bytes per node that sends or takes them; how fast it goes is measured. A copy is there when it counts, and
-//! before that it has to be on disk: what has been sent only waits in a queue, however fast it came, and is nearly all to be done still.
-//! The node that has the most left to take, or to send, is the one that others wait for in the end: where its pace is slower than that of
+//! before that it has to be on disk. What has been sent only waits in a queue, however fast it came, and is nearly all to be done still.
+//! The node that has the most left to take, or to send, is the one that others wait for in the end. Where its pace is slower than that of
 //! all, the truth lies between both. What the first seconds bring is no pace: queues and caches are empty then. How much there was in all
 //! follows from the number of copies that were to move when it started.
 

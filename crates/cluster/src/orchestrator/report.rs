@@ -164,7 +164,7 @@ pub struct VbReport {
     pub persisted: Seqno,
     /// Whether it holds everything up to `high_seqno`: not so before an initial copy has been received to its end.
     pub complete: bool,
-    /// It has lost what it had in memory, or all, at its last stop, and has not caught up with an active copy since: it may be
+    /// It has lost what it had in memory, or all, at its last stop, and has not caught up with an active copy since. It may be
     /// chosen, but does not count when an active copy is.
     #[serde(default)]
     pub may_lack: bool,

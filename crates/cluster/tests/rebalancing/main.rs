@@ -302,7 +302,7 @@ const FIRST_TRY_MS: u64 = 1_000 + 3 * TICK_MS;
 /// How long a vBucket is left alone then.
 const LEFT_ALONE_MS: u64 = 30_000;
 
-/// Has handovers to a node given up that is out of reach for a moment, with something else happening after so long: nobody is
+/// Has handovers to a node given up that is out of reach for a moment, with something else happening after so long. Nobody is
 /// without an active copy for longer than `most_ms`, and none of them is tried again soon.
 fn are_given_up_once(mut world: World, new: NodeId, most_ms: u64, happens: (u64, fn(&mut World))) {
     let began_ms = world.now_ms;

@@ -1,7 +1,7 @@
 //! A cluster of fake nodes around real metadata and a real orchestrator, in virtual time.
 //!
 //! Metadata is one list of states, as consensus makes it: the leader hears a majority and appends; others come to know
-//! later. What must hold is checked after each step: the states' invariants, at most one serving copy per vBucket
+//! later. What must hold is checked after each step. These are the states' invariants, at most one serving copy per vBucket
 //! while leases are asked for, and that a new active has every write that was acknowledged on disk by a majority.
 
 use std::{

@@ -9,11 +9,11 @@
 //! gives way to others that want the processor. (It is not put off until the bound is near: what is put off comes all
 //! at once then, with all of the time. See `docs/decisions/2026-11-21-compaction-by-shares.md`.)
 //!
-//! On a throttled disk it stands back ([`storage::stand_back`]): it has what those leave who wait for documents, flush or warm
+//! On a throttled disk it stands back ([`storage::stand_back`]). It has what those leave who wait for documents, flush or warm
 //! up, and a sixteenth in any case, so that space comes back however hard others work the disk. While writers are held back for
 //! the sake of space it is the more the nearer that is to its limit, up to half.
 //!
-//! Nothing waits for it: commits and syncs have other locks, outputs are synced in small pieces, and what is going to wait
+//! Nothing waits for it. Commits and syncs have other locks, outputs are synced in small pieces, and what is going to wait
 //! for a step's end (emptying or dropping a bucket, stopping the node) makes it give up.
 
 use std::{
@@ -91,7 +91,7 @@ fn round(bucket: &Bucket, shared: &Shared, shares: &(dyn Fn() -> Shares + Sync),
 }
 
 /// Compacts a bucket because a user asked: step after step until nothing is left that is worth rewriting, or as much was
-/// read as there was at the start: under a steady load there is always something more.
+/// read as there was at the start. Under a steady load there is always something more.
 pub(crate) fn compact_whole(bucket: &Bucket, shared: &Shared) {
     let shares = || Shares { time: SHARE_ASKED, disk: disk_share(bucket.space_wanted()) };
     let rests = Rests::new(&shares);

@@ -106,7 +106,7 @@ impl Control {
         self.wakes.config_changed();
     }
 
-    /// Tries again and again to open buckets that could not be opened, until the node stops: what was in the way of one at
+    /// Tries again and again to open buckets that could not be opened, until the node stops. What was in the way of one at
     /// the start, a disk that was not mounted or full, may be gone. And at once when the same bucket, dropped before, is gone.
     pub(crate) async fn reopen(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
         let mut ticks = tokio::time::interval(Duration::from_millis(REOPEN_MILLIS));

@@ -1,7 +1,6 @@
 //! The certificates of this node while it runs: which one its TLS ports show to clients, and whose certificates of clients they take.
 //!
-//! What is shown is, in this order, the one that the node was started with, the one that an operator has brought by way of the
-//! inbox, or the one that the node has made itself. A change holds for handshakes to come; connections that are open stay.
+//! A node shows the certificate that it was started with. Else it shows the one that an operator has brought by way of the inbox, or the one that the node has made itself. A change holds for handshakes to come; connections that are open stay.
 //!
 //! ```text
 //! DIR/inbox/chain.pem   the chain that an operator brings, the node's own certificate first

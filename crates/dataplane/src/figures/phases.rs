@@ -2,7 +2,7 @@
 //! turn that they are measured with.
 //!
 //! A turn reads the clock when the poll returns, when a group of connections has been read, when a batch has been
-//! executed and when its answers have been given to the socket; never once per request. A request that waits is
+//! executed and when its answers have been given to the socket. It does so never once per request. A request that waits is
 //! measured from the reading before the batch it was in to the reading before it goes on.
 //!
 //! Phases of pipelined requests do not add up to their latency: each also waits for its batch, of whose execution only

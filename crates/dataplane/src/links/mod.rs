@@ -1,7 +1,7 @@
 //! Replication links: outgoing connections to the nodes whose vBuckets this node follows, one per bucket and node.
 //!
 //! What is wished for is said as a whole, as often as one likes; links compare it with what they have. A link is dialled by a
-//! task of the control plane ([`dial`]), which makes the whole handshake, and then belongs to a data-plane loop like any
+//! task of the control plane ([`dial`]), which makes the whole handshake. It then belongs to a data-plane loop like any
 //! connection (`connection::inbound`), until it breaks or is not wanted any more. The task waits for that and dials again, after a
 //! pause that grows while nothing works, for as long as the link is wished for. Nothing here decides what is followed.
 //!

@@ -1,7 +1,7 @@
 //! The places of the data ports ([`base::places`]): one for each accepted connection, from its acceptance to its end.
 //!
 //! Touched when a connection comes, is known, or goes; never by a request. A stranger that has to go for another
-//! connection is named to the loops, of which one has it; until it has reached a loop it is in the TLS handshake, and the loop refuses it then.
+//! connection is named to the loops, of which one has it. Until it has reached a loop it is in the TLS handshake, and the loop refuses it then.
 
 use std::{net::IpAddr, sync::Arc};
 

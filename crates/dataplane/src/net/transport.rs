@@ -2,7 +2,7 @@
 //!
 //! Both read with one system call per turn and report whether that call drained the socket (a short read), so
 //! that the loop never asks an empty socket again. Under TLS the ciphertext goes through the worker's scratch
-//! buffer and every decrypted byte is handed out at once: nothing readable is ever left inside the TLS state,
+//! buffer and every decrypted byte is handed out at once. Nothing readable is ever left inside the TLS state,
 //! where an edge-triggered loop would not see it. Ciphertext that the socket does not take stays with the TLS
 //! state and counts as pending output.
 

@@ -1,4 +1,4 @@
-//! What the server has to know of each opcode before it carries it out: one row per opcode, in a match without a wildcard, so that
+//! What the server has to know of each opcode before it carries it out. There is one row per opcode, in a match without a wildcard, so that
 //! a new opcode does not compile until its row is written.
 //!
 //! Requests look it up by number in a table that is made at compile time.

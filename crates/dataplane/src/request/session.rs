@@ -1,7 +1,7 @@
 //! What a connection has negotiated and proved: features, identity, bucket, and what follows from them.
 //!
 //! The bucket and the rights in it are cached, and looked up again when the snapshot they were taken from has
-//! been replaced: a right withdrawn or a bucket dropped takes effect with the next request. So does the end of a login: a
+//! been replaced. A right withdrawn or a bucket dropped takes effect with the next request. So does the end of a login: a
 //! connection whose user is locked, has another password or is gone is closed. Noticing costs one comparison per turn.
 
 use std::{net::SocketAddr, sync::Arc};
@@ -348,7 +348,7 @@ impl Session {
         if self.access.has(privilege) { Ok(()) } else { Err(Stop::Status(Status::NoAccess)) }
     }
 
-    /// Whether a document's vBucket follows from its key, whatever the request says: clients of the plain memcached
+    /// Whether a document's vBucket follows from its key, whatever the request says. Clients of the plain memcached
     /// port know of none, and those of a cache-only bucket choose a node by the key and name vBucket 0.
     #[inline]
     pub(crate) fn places_by_key(&self) -> bool {

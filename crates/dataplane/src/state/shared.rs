@@ -104,9 +104,9 @@ impl BucketMaps {
         &self.newest
     }
 
-    /// What a client is given that asked this node for a vBucket which is not served here: the newest if somebody else is to be
-    /// asked by it than by the map that was told of; `plans` are the newest. While one is being handed over there is no news of it, and
-    /// maps that differ in others only are not worth reading: under load somebody asks for one that has just moved all the time.
+    /// What a client is given that asked this node for a vBucket which is not served here. It is the newest if somebody else is to be
+    /// asked by it than by the map that was told of. The `plans` are the newest. While one is being handed over there is no news of it, and
+    /// maps that differ in others only are not worth reading. Under load somebody asks for one that has just moved all the time.
     #[must_use]
     pub fn for_misled(&self, vb: VbId, plans: &[VbPlan]) -> &ConfigDocument {
         let active = |plans: &[VbPlan]| plans.get(usize::from(vb.get())).and_then(VbPlan::active);

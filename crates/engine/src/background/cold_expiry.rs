@@ -1,7 +1,7 @@
 //! Expired documents that are on disk only: they are to go like all others, though no walk through a table meets them.
 //!
 //! A vBucket knows a time before which none of those that left for the disk expires. When it has come, the backfill
-//! thread reads the keys of the vBucket, a piece at a time, and asks for what is due to be fetched: in the table it is
+//! thread reads the keys of the vBucket, a piece at a time, and asks for what is due to be fetched. In the table it is
 //! met by the expiry pager. Such a pass reads every key of the vBucket, so there is one per vBucket every ten minutes
 //! at most. A client that asks for an expired document does not wait for it. While clients wait for the disk a pass
 //! waits. If they wait for long the pass ends, because compaction cannot remove the files that it reads from. It begins

@@ -1,7 +1,7 @@
 //! Cold keys that mean nothing any more, and how they go.
 //!
 //! The list of cold keys knows short hashes, not keys. So nothing can be taken off it for a collection that was dropped, or for
-//! a document that was lost: another key may have the same short hash, and without its entry it would be taken for absent. What
+//! a document that was lost. Another key may have the same short hash, and without its entry it would be taken for absent. What
 //! may go is counted instead. When that is much of a vBucket's list, the backfill thread makes the list anew from the keys that
 //! are on disk, and puts it in the place of the old one.
 //!

@@ -46,7 +46,7 @@ impl Bucket {
     ///
     /// # Errors
     /// `SyncWriteAmbiguous` when its time is up, or when it can no longer be known (shard poisoned, bucket flushed or
-    /// closed; or this copy is none any more, and nobody tells it what becomes of what was in progress).
+    /// closed). Or this copy is none any more, and nobody tells it what becomes of what was in progress.
     pub fn complete_durable(
         &self,
         vb: VbId,

@@ -148,7 +148,7 @@ impl Bucket {
         self.mem_used() + bytes as u64 > self.settings.room().paced
     }
 
-    /// Whether what a copy is being caught up with has to wait for the disk, which is called: as much of it is dirty as may
+    /// Whether what a copy is being caught up with has to wait for the disk, which is called. It has to where as much of it is dirty as may
     /// be, or some is and there is little memory left. Where nothing of it is dirty it never waits: what fills the memory
     /// then is not the disk's to free.
     pub(crate) fn holds_back_history(&self, env: &Env<'_>, bytes: usize) -> bool {

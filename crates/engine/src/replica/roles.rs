@@ -12,7 +12,7 @@
 //!
 //! Flushing, ejection, compaction and warm-up are the same whatever the role. A sealed vBucket gets no seqno any more: what
 //! is prepared stays so, and a client that waits for it learns from the next active, by replication, what became of it. A copy that
-//! is to leave the vBucket then never hears of it. So an active that is about to be sealed is *drained* first: it takes no
+//! is to leave the vBucket then never hears of it. So an active that is about to be sealed is *drained* first. It takes no
 //! durable writes any more, goes on otherwise, and brings those in progress to their end, as nobody else can be active yet.
 //!
 //! An active begins with a branch of its own, behind what is whole of its copy, and that is synced before anything is

@@ -9,7 +9,7 @@
 //! - A ceiling *of a leader* is on disk before a CAS is taken over that is well ahead of the clock (another cluster's). It
 //!   is always the floor.
 //!
-//! After a crash the clock of a vBucket must not stand still until the wall clock has caught up with a ceiling: clients
+//! After a crash the clock of a vBucket must not stand still until the wall clock has caught up with a ceiling. Clients
 //! tell by it how old a transaction is (`$vbucket.HLC`), and last-write-wins resolution compares it across clusters.
 
 use base::{Cas, Now};
@@ -38,7 +38,7 @@ pub(crate) fn leads(cas: Cas, now: Now) -> bool {
 }
 
 /// The ceiling that a shard needs whose vBucket with the ceiling has given out `own`, and that has taken over, or is to
-/// take over, CAS values up to `foreign`; no lower than the one it has.
+/// take over, CAS values up to `foreign`. It is no lower than the one it has.
 pub(crate) fn above(own: Cas, foreign: Cas, now: Now, present: Cas) -> Cas {
     let reading = now.wall_nanos.max(own.get()).max(foreign.get());
     let is_leading = leads(foreign, now) || is_of_a_leader(present);

@@ -44,7 +44,7 @@ struct World {
 }
 
 /// For how long at most no shard goes without a flush, as long as time passes in small steps. A server calls the flusher of each
-/// shard every second, busy or not, and the engine asks for that (`Bucket::doze`): it is what keeps the CAS ceiling ahead of
+/// shard every second, busy or not, and the engine asks for that (`Bucket::doze`). It is what keeps the CAS ceiling ahead of
 /// the clock, by a minute at least. A refusal for want of a ceiling is one of a bucket that could not write, or a fault.
 const UNFLUSHED_MILLIS: u64 = 25_000;
 

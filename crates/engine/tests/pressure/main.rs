@@ -1,4 +1,4 @@
-//! A bucket under pressure, simulated from one seed: writers that offer more than the quota and the disk can take,
+//! A bucket under pressure, simulated from one seed. There are writers that offer more than the quota and the disk can take,
 //! deletions, evictions, durable writes, slow followers, compaction, a disk that fills up or dies, power that fails. One
 //! thread; time moves only when somebody waits for the disk or has nothing to do.
 //!
@@ -62,7 +62,7 @@ const GRACE_MILLIS: u64 = 5_000;
 const ROUNDS_MAX: u32 = 2_000;
 /// On a full disk with less than this, deletions have too little to free.
 const ENOUGH_TO_HEAL: u64 = 8 << 20;
-/// What is run unless told otherwise: two at random, those in which a full disk was not healed once, and those in which the log's
+/// What is run unless told otherwise. These are two at random, those in which a full disk was not healed once, and those in which the log's
 /// buffers, and what was read ahead for followers, passed the quota.
 const SEEDS: [u64; 7] = [6, 7, 11, 12, 24, 1003, 2206];
 /// So few dirty bytes are no reason to refuse a write.

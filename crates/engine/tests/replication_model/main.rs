@@ -1,4 +1,4 @@
-//! Three copies of a vBucket, told from one seed: writes of every durability, streams that break, nodes that die with what
+//! Three copies of a vBucket, told from one seed. There are writes of every durability, streams that break, nodes that die with what
 //! they have not synced, promotions of the most advanced copy, handovers, partitions that leave an active behind. After
 //! quiet all copies are equal to the byte (flags, expiry, attributes, and what is counted), and what was acknowledged at
 //! majority is there. Tombstones are purged within the run, and a copy that comes back behind that begins anew.

@@ -1,6 +1,6 @@
 //! A copy as the agent sees it, reduced to what elections go by: which writes it has, which of them are synced, and what it
 //! knows of its own gaps. What it may say and do is judged by the engine's own rules ([`engine::CopyFacts`]), its branches are
-//! the engine's ([`engine::FailoverTable`]), the engine counts who holds a write ([`engine::Chains`]), and whether a stream goes on is
+//! the engine's ([`engine::FailoverTable`]). The engine counts who holds a write ([`engine::Chains`]), and whether a stream goes on is
 //! decided by the producer's rule.
 
 use std::cell::RefCell;

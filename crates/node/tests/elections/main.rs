@@ -1,4 +1,4 @@
-//! Every order of a few writes, faults and changes, exhaustively: what nodes are told to do by the real metadata, orchestrator and
+//! Every order of a few writes, faults and changes, exhaustively. Nodes are told what to do by the real metadata, orchestrator and
 //! agents, over copies that only know which writes they have and go by the engine's rules. What has to hold is in [`checks`].
 //!
 //! The small sizes run always. `ELECTIONS_COPIES`, `_SPARES`, `_KIND` (`ephemeral`), `_WRITES`, `_FAULTS` and `_CHANGES` choose

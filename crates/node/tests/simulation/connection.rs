@@ -1,4 +1,4 @@
-//! A connection by which a bucket on one node follows another node: bytes in both directions, in order, which wait while
+//! A connection by which a bucket on one node follows another node. It has bytes in both directions, in order, which wait while
 //! the network is cut, and an end on either side that may be gone before the other notices.
 
 use std::{collections::VecDeque, sync::Arc};

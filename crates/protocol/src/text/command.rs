@@ -117,7 +117,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The expiry that the binary protocol uses for what a text client wrote: 0 is never, up to 30 days is
+/// The expiry that the binary protocol uses for what a text client wrote. 0 is never, up to 30 days is
 /// relative, more is absolute, and negative is "expired already", which becomes a moment long past.
 #[must_use]
 pub fn expiry_to_wire(expiry: i64) -> u32 {

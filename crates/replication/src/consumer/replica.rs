@@ -1,7 +1,7 @@
 //! What a consumer needs of the bucket that it feeds: the replica's side of [`engine::Bucket`].
 //!
 //! A seam, so that the consumer's rules can be tested against a replica that checks them. Whatever a producer says has been
-//! judged before it gets here, as far as it can be without knowing documents: what arrives is in order, inside its snapshot,
+//! judged before it gets here, as far as it can be without knowing documents. What arrives is in order, inside its snapshot,
 //! and has keys and values that a document may have.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What a step costs others: it works in slices, and asks after each whether it may go on. The answer may take a while,
 //! which is how it is slowed down. And how far it has come: the disk gets everything back at the end of a step, which may
-//! take long; the choice of victims, which goes by how much is dead, wants to know before.
+//! take long. The choice of victims, which goes by how much is dead, wants to know before.
 
 use std::sync::{Arc, atomic::Ordering};
 

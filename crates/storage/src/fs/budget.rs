@@ -3,7 +3,7 @@
 //!
 //! Two rates, either of which may be unlimited: bytes, and operations. An operation moves at most [`IO_BYTES`]; larger
 //! ones count as several, as clouds count them. A caller waits for its turn, in the order of asking, and large
-//! requests ask piece by piece, so that a small read stands behind a piece of a large write and not behind all of it.
+//! requests ask piece by piece. So a small read stands behind a piece of a large write and not behind all of it.
 //!
 //! Each party has a [`DiskLane`] of its own, and of each lane one piece at most waits for its turn; others wait for that
 //! one. So lanes take turns however many threads ask in one of them, and who asks for little never stands behind more

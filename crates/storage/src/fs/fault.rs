@@ -7,7 +7,7 @@
 //! it likes. Of the changes of names any may be kept. Handles from before a crash answer every call with an
 //! error. Reads are short or interrupted now and then, as the operating system's are.
 //!
-//! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does: it takes the pages for clean, the cache goes on showing what
+//! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does. It takes the pages for clean, the cache goes on showing what
 //! was written, until the page is evicted, and a later sync that succeeds passes over them.
 //!
 //! Faults that came later draw from a stream of their own: histories of older seeds go on as they did.

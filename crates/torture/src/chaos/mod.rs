@@ -1,6 +1,6 @@
 //! Chaos: a cluster that is killed, stopped, cut apart, failed over and rebalanced while it serves, from one seed.
 //!
-//! Load with validation runs at a constant rate ([`traffic`]); one [`event`] after the other is done to the cluster,
+//! Load with validation runs at a constant rate ([`traffic`]). One [`event`] after the other is done to the cluster,
 //! and each time it must come to rest by itself or with the help that an administrator would give. What is printed per
 //! event is what users would have felt: failed operations, from the first to the last, those that were refused for now,
 //! and the slowest one. Of what is planned nothing may be felt but "not my vBucket": no other answer, and nobody waits

@@ -2,7 +2,7 @@
 //!
 //! Each that is started is followed by its name to its own end: the cluster is mended after every event, which rebalances
 //! again, and would hide one that had failed. A node that is killed and starts again leaves a rebalance to go on by itself, and so
-//! does one that is failed over in it: the cluster then strives for what is possible without that node.
+//! does one that is failed over in it. The cluster then strives for what is possible without that node.
 
 use super::event::Event;
 use super::{Chaos, Deed, LOOK};

@@ -1,7 +1,7 @@
 //! Tokens of a source, or nothing where it is not certain what they are.
 //!
 //! A slash is a division behind a name, a number, a string or a closing square bracket, and begins a regular expression
-//! behind other signs; behind a closing parenthesis or brace nothing but a parser can tell. Escapes in names, letters beyond
+//! behind other signs. Behind a closing parenthesis or brace nothing but a parser can tell. Escapes in names, letters beyond
 //! ASCII in names, templates with expressions and comments of HTML are given up on as well.
 
 /// A token.

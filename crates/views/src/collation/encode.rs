@@ -1,6 +1,6 @@
 //! Keys as bytes that compare as the keys do.
 //!
-//! An encoding is a sequence of tokens: a byte for the kind, then for numbers eight bytes of an order-preserving double,
+//! An encoding is a sequence of tokens. A token is a byte for the kind, then for numbers eight bytes of an order-preserving double,
 //! for strings the sort key of the collation and a zero byte, which no sort key contains. The end of a container is a
 //! zero byte as well, below every kind. No encoding is the beginning of another one.
 

@@ -1,6 +1,6 @@
 //! Frames between a process that runs functions and the one that asks it.
 //!
-//! A frame is the length of the rest in four bytes, a byte for the kind, and fields: numbers in network order, texts with
+//! A frame is the length of the rest in four bytes, a byte for the kind, and fields. These are numbers in network order, texts with
 //! their length in four bytes before them, lists with the number of their elements. A frame that breaks a rule ends the
 //! connection. Nothing is reserved for a list before its elements are there.
 

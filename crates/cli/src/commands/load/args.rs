@@ -314,7 +314,7 @@ pub(crate) struct WorkArgs {
     pub(crate) populate: bool,
     /// Which record is next: uniform, zipf or zipf:EXPONENT (scrambled), latest or latest:EXPONENT, exponential or
     /// exponential:PERCENT:SHARE (PERCENT of the operations on that share of the records, the newest), sequential, each
-    /// (once), hot:SIZE, hot:SIZE:CHURN (one record exchanged every CHURN operations), hot:SIZE:CHURN:SHARE
+    /// (once), hot:SIZE, hot:SIZE:CHURN, hot:SIZE:CHURN:SHARE. Of hot records one is exchanged every CHURN operations
     #[arg(long, default_value = "uniform", value_parser = choice)]
     pub(crate) distribution: Choice,
     /// Keys of each mget

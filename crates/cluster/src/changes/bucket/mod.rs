@@ -1,7 +1,7 @@
 //! Creating, changing and dropping buckets: the rules of Couchbase's `/pools/default/buckets`, with its texts.
 //!
 //! [`BucketParams`] is what a request asked for, every part optional; [`check`] says what is wrong with it against a
-//! given state, and the same check guards [`create`] and [`update`], so `just_validate` requests and real ones agree.
+//! given state. The same check guards [`create`] and [`update`], so `just_validate` requests and real ones agree.
 //! Settee's own additions are the legacy switches and smaller quotas on request.
 
 mod params;

@@ -8,9 +8,9 @@
 //!   with, nothing is missing. When it is not, warm-up first looks up on disk which beginnings are there and records
 //!   the others. Until then nothing is written to named collections of that vBucket ("temporary failure").
 //! - At the end of warm-up, when every event on disk is in the table, what is still owed is recorded, whatever the state
-//!   said: ends that were missed, settings that changed, beginnings in directories older than events.
+//!   said. These are ends that were missed, settings that changed, beginnings in directories older than events.
 //! - An event that cannot be written now (no CAS below the ceiling, no memory) is owed, and the collection it would begin
-//!   takes no writes until it is recorded: by the next such write, or by housekeeping.
+//!   takes no writes until it is recorded. That is done by the next such write, or by housekeeping.
 
 use std::collections::VecDeque;
 

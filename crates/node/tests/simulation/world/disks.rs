@@ -1,7 +1,7 @@
 //! Disks with data that rot, and nodes all of whose disks are gone.
 //!
 //! A bit of what lies on a disk is not what was written any more. Until somebody notices and gives the node another disk, a read says what was
-//! written, or that it cannot say: nothing that is damaged is taken for absent, here or on a copy that is made from it.
+//! written, or that it cannot say. Nothing that is damaged is taken for absent, here or on a copy that is made from it.
 //!
 //! A node whose disks are gone, that with the metadata too, is that node no more. An operator fails it over and has it removed; what is
 //! added in its place is another node.

@@ -156,7 +156,7 @@ impl World {
         self.machine(id).stop(end, written, at);
     }
 
-    /// Whether something may go with a node that ends like this although it was acknowledged as safe: of a copy that counts alone,
+    /// Whether something may go with a node that ends like this although it was acknowledged as safe. Of a copy that counts alone,
     /// where no other is configured, a majority has what that node has in memory.
     fn takes_along(&self, id: NodeId, end: End) -> bool {
         let is_memory_promised = self.faults.promise().level < DurabilityLevel::PersistToMajority;

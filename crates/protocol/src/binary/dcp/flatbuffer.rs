@@ -1,7 +1,7 @@
 //! Appends one `FlatBuffers` table of a few fields, which is all that system events need of that format.
 //!
 //! Layout, all little-endian: offset of the table; the vtable (its size, the table's size, the offset of each field in the
-//! table); the table (distance back to the vtable, then the fields, widest first); texts (length, bytes, zero). Everything
+//! table). Then the table (distance back to the vtable, then the fields, widest first); texts (length, bytes, zero). Everything
 //! is aligned to its own size from the beginning of the buffer, which readers check.
 
 /// One field; its place in the list is its number in the schema.
