@@ -1,11 +1,7 @@
 //! Buckets: listing, creating, changing, flushing, dropping, and the configurations clients bootstrap from.
 
 use axum::http::{HeaderValue, StatusCode, header};
-use cluster::{
-    BucketParams, ClusterError, Command, FieldErrors,
-    auth::{Credentials, Privilege},
-    bucket, config,
-};
+use cluster::{BucketParams, ClusterError, Command, FieldErrors, auth::Privilege, bucket, config};
 use serde_json::{Value, json};
 
 use super::{

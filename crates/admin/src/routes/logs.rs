@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{nodes, users};
+use super::nodes;
 use crate::{node::time::rfc3339, request::Call};
 use http::reply::{Outcome, json_ok};
 

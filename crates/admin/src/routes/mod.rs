@@ -61,11 +61,6 @@ pub use setup::{administrator_objection, quota_objection};
 pub use silences::silences;
 pub use webhook::Webhook;
 
-/// The compatibility version in the form REST shows it; test suites of SDKs parse it.
-pub const PRODUCT_VERSION: &str = "7.6.4-0000-enterprise";
-/// Settee's own version, in fields of its own.
-pub const SETTEE_VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// Answers a request whose sender has the right to it.
 pub(crate) async fn dispatch(call: &Call) -> Outcome {
     if call.route.is_none() {

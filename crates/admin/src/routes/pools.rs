@@ -3,24 +3,19 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use base::NodeId;
 use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
-use super::{groups, nodes, rebalance, storage_totals::storage_totals, users};
+use super::{groups, nodes, rebalance, storage_totals::storage_totals};
 use crate::{
     node::{
         events,
         time::{now_ms, rfc3339},
         versions::{PRODUCT_VERSION, SETTEE_VERSION},
     },
-    request::{Call, figures::NodeFigures, stream::stream},
+    request::{Call, stream::stream},
 };
 use http::reply::{self, Outcome, Refusal, json_ok};
-
-use stats::SystemStats;
-
-const MIB: u64 = 1024 * 1024;
 
 pub(super) fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     match path {

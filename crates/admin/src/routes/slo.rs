@@ -10,7 +10,10 @@ use http::{
 use serde_json::{Map, Value, json};
 use watch::{RULES, Span, Spans, burn::MILLION, judge};
 
-use super::{nodes, objectives::Together};
+use super::{
+    nodes,
+    objectives::{self, Together},
+};
 use crate::{node::counted::Source, request::Call};
 
 /// What an objective is where a request does not say.

@@ -6,6 +6,8 @@ use stats::SystemStats;
 
 use crate::request::{Call, figures::NodeFigures};
 
+const MIB: u64 = 1024 * 1024;
+
 /// Memory and disk, of the machines, granted to buckets, and taken: of one node, or of all that say what they have.
 pub(super) fn storage_totals(call: &Call, of: Option<NodeId>) -> Value {
     let told: Vec<&NodeFigures> = call
