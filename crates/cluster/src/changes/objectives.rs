@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::{
         changes::{Command, bucket::BucketParams},
-        metadata::{NodeInfo, Ports},
+        metadata::{NodeInfo, Ports, objectives::Operation},
     };
 
     const GOOD: Objective =

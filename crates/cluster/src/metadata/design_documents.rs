@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::shared;
 
 /// Deletions that a bucket remembers.
-const DELETED_MAX: usize = 64;
+pub(crate) const DELETED_MAX: usize = 64;
 
 /// The design documents of a bucket, by names without `_design/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct DesignDocuments {
     kept: BTreeMap<String, DesignDocument>,
     /// The one that was deleted last comes last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    deleted: Vec<(String, Revision)>,
+    pub(crate) deleted: Vec<(String, Revision)>,
 }
 
 /// A design document.

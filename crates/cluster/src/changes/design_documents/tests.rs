@@ -3,7 +3,7 @@ use base::BucketUuid;
 use super::*;
 use crate::{
     changes::{Command, bucket::BucketParams},
-    metadata::level::NODE_KEYS,
+    metadata::{design_documents::DELETED_MAX, level::NODE_KEYS},
 };
 
 fn bucket(name: &str, fields: &[(&str, &str)]) -> Command {
