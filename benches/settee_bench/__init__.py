@@ -1,4 +1,4 @@
-"""What `benches/run` and `benches/cluster` are made of.
+"""What `benches/run`, `benches/cluster` and `benches/views` are made of.
 
 servers.py   the processes under test, pinned and observed from outside
 measure.py   the cases: rates and latencies, memory per item, churn
@@ -9,5 +9,7 @@ nodes.py     clusters under test
 cluster.py   what nodes and copies cost, busy and at rest
 rebalances.py, moves.py  rebalances under load, and what is made of what was seen of them
 outages.py   how long nobody takes writes after a node has died or was cut off
-report.py, pressure_report.py, cluster_report.py  medians, spreads and ratios as tables
+views.py, map_documents.js  indexes beside plain V8, queries, and what both cost the clients of documents
+view_client.py  queries over kept connections
+report.py, pressure_report.py, cluster_report.py, views_report.py  medians, spreads and ratios as tables
 """
