@@ -7,6 +7,7 @@
 //! [`encode`] turns a key into bytes that `memcmp` orders in the same way; an index stores these. They depend on the
 //! version of the collation's data, so an index records [`ENCODING`] and is built anew where that differs.
 
+mod ascii;
 mod encode;
 mod group;
 mod row;

@@ -4,7 +4,7 @@
 //! for strings the sort key of the collation and a zero byte, which no sort key contains. The end of a container is a
 //! zero byte as well, below every kind. No encoding is the beginning of another one.
 
-use super::{KeyError, collator, number};
+use super::{KeyError, ascii, collator, number};
 use crate::json::{Kind, Tokens, unescape};
 
 /// What an index records of the encoding of its keys: the layout of this module, and the data that sort keys come from.
@@ -82,7 +82,10 @@ fn append(text: &str, out: &mut Vec<u8>) -> Result<(), KeyError> {
             }
             Kind::String | Kind::Name => {
                 out.push(STRING);
-                let Ok(()) = collator().write_sort_key_to(&unescape(&token)?, out);
+                let text = unescape(&token)?;
+                if !ascii::sort_key(&text, out) {
+                    let Ok(()) = collator().write_sort_key_to(&text, out);
+                }
                 out.push(END);
             }
         }
