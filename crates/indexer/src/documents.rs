@@ -4,9 +4,13 @@
 //! as its bytes, which functions see in base64. A tombstone has no rows, unless a design document maps those with extended
 //! attributes. Documents of the default collection come here, and no others.
 
+use std::collections::BTreeSet;
+
 use base::{Cas, Datatype, Seqno, VbId};
 use engine::{FeedItem, subdoc::xattr::Blob};
 use views::{
+    analysis::Need,
+    canonical,
     meta::Meta,
     worker::{OwnedBody, OwnedDocument},
 };
@@ -89,11 +93,12 @@ pub enum Content {
 }
 
 impl Document {
-    /// Reads a version. The error is its id as far as it is one, where it is not UTF-8: such a document is in no index.
+    /// Reads a version. `looks`: a function looks at bodies. The error is the id as far as it is one, where it is not UTF-8: such a
+    /// document is in no index.
     ///
     /// # Errors
     /// See above.
-    pub fn read(version: &Version<'_>, inflate: Inflate) -> Result<Self, String> {
+    pub fn read(version: &Version<'_>, inflate: Inflate, looks: bool) -> Result<Self, String> {
         let id = match std::str::from_utf8(version.id) {
             Ok(id) => id.to_owned(),
             Err(_) => return Err(String::from_utf8_lossy(version.id).into_owned()),
@@ -112,7 +117,7 @@ impl Document {
             Some(Err(_)) => (Blob::EMPTY, &[][..]),
         };
         let is_json = datatype.contains(Datatype::JSON);
-        let content = content(version, body, is_json, !attributes.is_empty());
+        let content = content(version, body, (is_json, looks), !attributes.is_empty());
         let meta = match &content {
             Content::Skipped(_) | Content::Gone { attributes: false } => String::new(),
             _ => meta(version, &id, is_json, &attributes),
@@ -130,16 +135,29 @@ impl Document {
         }
     }
 
-    /// What functions are given, if they are asked. `maps_deleted`: about tombstones too. `looks`: a function looks at bodies.
+    /// What functions are given, if they are asked. `maps_deleted`: about tombstones too. `need`: what they look at. Of an object that is
+    /// as much of it; what depends on the whole they are asked about once more.
     #[must_use]
-    pub fn to_be_mapped(&self, maps_deleted: bool, looks: bool) -> Option<OwnedDocument> {
-        let body = match &self.content {
-            Content::Body(body) if looks => body.clone(),
-            Content::Body(_) => OwnedBody::Unused,
-            Content::Gone { attributes: true } if maps_deleted => OwnedBody::Binary(Vec::new()),
-            Content::Gone { .. } | Content::Skipped(_) => return None,
+    pub fn to_be_mapped(&self, maps_deleted: bool, need: &Need) -> Option<OwnedDocument> {
+        let body = match (&self.content, need) {
+            (Content::Body(_), Need::Nothing) => OwnedBody::Unused,
+            (Content::Body(OwnedBody::Json(text)), Need::Members { names, emitted }) => {
+                part(text, names, *emitted).unwrap_or_else(|| OwnedBody::Json(text.clone()))
+            }
+            (Content::Body(body), _) => body.clone(),
+            (Content::Gone { attributes: true }, _) if maps_deleted => OwnedBody::Binary(Vec::new()),
+            (Content::Gone { .. } | Content::Skipped(_), _) => return None,
         };
         Some(OwnedDocument { meta: self.meta.clone(), body })
+    }
+
+    /// The text of its body, where that is JSON.
+    #[must_use]
+    pub fn json(&self) -> Option<&str> {
+        match &self.content {
+            Content::Body(OwnedBody::Json(text)) => Some(text),
+            _ => None,
+        }
     }
 
     /// About how many bytes it takes.
@@ -154,7 +172,16 @@ impl Document {
     }
 }
 
-fn content(version: &Version<'_>, body: &[u8], is_json: bool, attributes: bool) -> Content {
+/// The members of an object that functions look at, where it is one. `emitted`: they may emit all of it.
+fn part(text: &str, names: &BTreeSet<String>, emitted: bool) -> Option<OwnedBody> {
+    let part = canonical::projected(text, names)?;
+    Some(match emitted {
+        true => OwnedBody::Part { text: part, whole_bytes: u32::try_from(text.len()).ok()? },
+        false => OwnedBody::Json(part),
+    })
+}
+
+fn content(version: &Version<'_>, body: &[u8], (is_json, looks): (bool, bool), attributes: bool) -> Content {
     if version.deleted {
         return Content::Gone { attributes };
     }
@@ -162,9 +189,10 @@ fn content(version: &Version<'_>, body: &[u8], is_json: bool, attributes: bool) 
         return Content::Skipped(format!("document body is too large: {} bytes", body.len()));
     }
     if !is_json {
-        return Content::Body(OwnedBody::Binary(body.to_vec()));
+        return Content::Body(if looks { OwnedBody::Binary(body.to_vec()) } else { OwnedBody::Unused });
     }
     match std::str::from_utf8(body) {
+        Ok(_) if !looks => Content::Body(OwnedBody::Unused),
         Ok(text) => Content::Body(OwnedBody::Json(text.to_owned())),
         Err(_) => Content::Skipped("the document is no JSON".to_owned()),
     }
@@ -215,7 +243,7 @@ mod tests {
     }
 
     fn read(version: &Version<'_>) -> Document {
-        Document::read(version, unwrap).unwrap()
+        Document::read(version, unwrap, true).unwrap()
     }
 
     fn attributes(pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
@@ -260,21 +288,41 @@ mod tests {
     fn tombstones_are_mapped_where_a_design_document_says_so() {
         let plain = read(&Version { deleted: true, ..version(b"", Datatype::RAW) });
         assert_eq!(plain.content, Content::Gone { attributes: false });
-        assert_eq!(plain.to_be_mapped(true, true), None);
+        assert_eq!(plain.to_be_mapped(true, &Need::Whole), None);
         let value = attributes(&[("_s", "1")], b"");
         let kept = read(&Version { deleted: true, ..version(&value, Datatype::XATTR) });
-        assert_eq!((kept.to_be_mapped(false, true), kept.is_mapped(false)), (None, false));
+        assert_eq!((kept.to_be_mapped(false, &Need::Whole), kept.is_mapped(false)), (None, false));
         assert!(kept.is_mapped(true) && !plain.is_mapped(true));
-        let mapped = kept.to_be_mapped(true, true).unwrap();
+        let mapped = kept.to_be_mapped(true, &Need::Whole).unwrap();
         assert_eq!(mapped.body, OwnedBody::Binary(Vec::new()));
         assert!(mapped.meta.ends_with("\"deleted\":true,\"xattrs\":{\"_s\":1}}"), "{}", mapped.meta);
     }
 
     #[test]
-    fn bodies_that_no_function_looks_at_stay_here() {
-        let document = read(&version(b"{}", Datatype::JSON));
-        assert_eq!(document.to_be_mapped(false, false).unwrap().body, OwnedBody::Unused);
-        assert_eq!(document.to_be_mapped(false, true).unwrap().body, OwnedBody::Json("{}".to_owned()));
+    fn functions_are_given_as_much_of_a_body_as_they_look_at() {
+        let text = "{\"a\": 1, \"b\": [2], \"a\": 3}";
+        let document = read(&version(text.as_bytes(), Datatype::JSON));
+        let given = |need: &Need| document.to_be_mapped(false, need).unwrap().body;
+        let members = |emitted| Need::Members { names: ["a".to_owned()].into(), emitted };
+        assert_eq!(given(&Need::Nothing), OwnedBody::Unused);
+        assert_eq!(given(&Need::Whole), OwnedBody::Json(text.to_owned()));
+        let part = "{\"a\":1,\"a\":3}".to_owned();
+        assert_eq!(given(&members(false)), OwnedBody::Json(part.clone()));
+        assert_eq!(given(&members(true)), OwnedBody::Part { text: part, whole_bytes: 26 });
+        let list = read(&version(b"[1]", Datatype::JSON)).to_be_mapped(false, &members(true));
+        assert_eq!(list.unwrap().body, OwnedBody::Json("[1]".to_owned()), "it has no members");
+        for (value, datatype) in [(text.as_bytes(), Datatype::JSON), (b"\xff", Datatype::RAW)] {
+            let unused = Document::read(&version(value, datatype), unwrap, false).unwrap();
+            assert_eq!(unused.content, Content::Body(OwnedBody::Unused), "nobody copies it");
+            assert_eq!(
+                unused.to_be_mapped(false, &Need::Nothing).unwrap().meta,
+                read(&version(value, datatype)).meta
+            );
+        }
+        let wrong = Document::read(&version(b"\"\xff\"", Datatype::JSON), unwrap, false).unwrap();
+        assert_eq!(wrong.content, Content::Skipped("the document is no JSON".to_owned()));
+        let bytes = read(&version(b"\xff", Datatype::RAW)).to_be_mapped(false, &members(true));
+        assert_eq!(bytes.unwrap().body, OwnedBody::Binary(b"\xff".to_vec()));
     }
 
     #[test]
@@ -283,10 +331,10 @@ mod tests {
         let skipped = read(&version(&large, Datatype::JSON));
         let reason = Content::Skipped("document body is too large: 20971521 bytes".to_owned());
         assert_eq!(skipped.content, reason);
-        assert_eq!(skipped.to_be_mapped(true, true), None);
+        assert_eq!(skipped.to_be_mapped(true, &Need::Whole), None);
         let wrong = read(&version(b"\"\xff\"", Datatype::JSON));
         assert_eq!(wrong.content, Content::Skipped("the document is no JSON".to_owned()));
         let unreadable = Version { id: b"a\xff", ..version(b"{}", Datatype::JSON) };
-        assert_eq!(Document::read(&unreadable, unwrap), Err("a\u{fffd}".to_owned()));
+        assert_eq!(Document::read(&unreadable, unwrap, true), Err("a\u{fffd}".to_owned()));
     }
 }

@@ -15,6 +15,8 @@ pub struct Pacing {
     pub commit_after: Duration,
     /// A commit waits no longer for the bucket to have on its disk what the index has.
     pub commit_held: Duration,
+    /// Bundles that nobody waits for take one in so many parts of the time.
+    pub parts: u32,
 }
 
 impl Default for Pacing {
@@ -23,12 +25,19 @@ impl Default for Pacing {
             show_after: Duration::from_millis(500),
             commit_after: Duration::from_secs(5),
             commit_held: Duration::from_secs(2),
+            parts: 5,
         }
     }
 }
 
-/// Bundles that nobody waits for take one in so many parts of the time.
-const PARTS: u32 = 5;
+impl Pacing {
+    /// The same for indexes that are built, or far behind. Queries that take them as they are wait for them, and have them shown at once. So
+    /// a bundle serves nobody, and goes through most of a tree of which a later one changes most again.
+    #[must_use]
+    pub fn of_builds(self) -> Self {
+        Self { show_after: self.show_after * 4, parts: self.parts * 4, ..self }
+    }
+}
 
 /// Since when an index has changes that are not seen, and that are not durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,11 +83,11 @@ impl Pace {
     }
 
     fn show_after(&self, pacing: &Pacing) -> Duration {
-        pacing.show_after.max(self.show_took * (PARTS - 1))
+        pacing.show_after.max(self.show_took * pacing.parts.saturating_sub(1))
     }
 
     fn commit_after(&self, pacing: &Pacing) -> Duration {
-        pacing.commit_after.max(self.commit_took * (PARTS - 1))
+        pacing.commit_after.max(self.commit_took * pacing.parts.saturating_sub(1))
     }
 
     /// Whether something was applied that is not seen.
@@ -122,7 +131,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn pacing() -> Pacing {
-        Pacing { show_after: SECOND, commit_after: 5 * SECOND, commit_held: 2 * SECOND }
+        Pacing { show_after: SECOND, commit_after: 5 * SECOND, commit_held: 2 * SECOND, parts: 5 }
     }
 
     #[test]
@@ -170,5 +179,8 @@ mod tests {
         assert_eq!(pace.due(&pacing(), SECOND * 101, true, false), Due::Nothing, "everything is seen");
         pace.applied(SECOND * 101);
         assert_eq!(pace.due(&pacing(), SECOND * 101, true, false), Due::Show, "a query waits");
+        let builds = pacing().of_builds();
+        assert_eq!(pace.next(&builds), Some(SECOND * (101 + 19)), "a build that nobody waits for has fewer");
+        assert_eq!(pace.due(&builds, SECOND * 102, true, false), Due::Show, "a query waits");
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use storage::Fs;
 use views::{
     design::Signature,
-    index::{DiskBytes, Memory, Options, Snapshot},
+    index::{DiskBytes, Memory, Options, Snapshot, VbSet},
     worker::Settings,
 };
 
@@ -113,6 +113,8 @@ pub(crate) struct Outlet {
     pub(crate) snapshot: Option<Snapshot>,
     /// What the snapshot is of each vBucket exactly, or newer than.
     pub(crate) whole: BTreeMap<VbId, (VbUuid, Seqno)>,
+    /// The vBuckets of which the snapshot has something whole.
+    pub(crate) begun_whole: VbSet,
     /// Up to where it has each vBucket as that was, seen or not.
     pub(crate) applied: BTreeMap<VbId, Seqno>,
     /// What queries wait for.

@@ -87,20 +87,39 @@ pub fn need(source: &str) -> Need {
     clear_need(source).unwrap_or(Need::Whole)
 }
 
+/// The members of `meta` that all map functions of an index look at together, or `None` where they may look at others.
+#[must_use]
+pub fn meta_need_of_all(sources: &[String]) -> Option<BTreeSet<String>> {
+    let mut all = BTreeSet::new();
+    for source in sources {
+        match clear_need_of(source, 1)? {
+            Need::Nothing => {}
+            Need::Members { names, emitted: false } => all.extend(names),
+            Need::Members { .. } | Need::Whole => return None,
+        }
+    }
+    Some(all)
+}
+
 /// The same, or `None` where it is unclear.
 fn clear_need(source: &str) -> Option<Need> {
+    clear_need_of(source, 0)
+}
+
+/// What a map function looks at of the parameter with this number, or `None` where that is unclear.
+fn clear_need_of(source: &str, number: usize) -> Option<Need> {
     let tokens = tokenize(source)?;
     if tokens.iter().any(|token| matches!(token, Token::Word(word) if UNCLEAR.contains(word))) {
         return None;
     }
-    let (document, body) = parameters(&tokens)?;
-    let Some(document) = document else { return Some(Need::Nothing) };
+    let (names, body) = parameters(&tokens)?;
+    let Some(parameter) = names.get(number) else { return Some(Need::Nothing) };
     if !emit_is_ours(&tokens) {
         return None;
     }
     let mut reader = Reader { tokens: &tokens, names: BTreeSet::new(), emitted: false, calls: Vec::new() };
     for at in body..tokens.len() {
-        reader.token(at, document)?;
+        reader.token(at, parameter)?;
     }
     if reader.names.is_empty() && !reader.emitted {
         return Some(Need::Nothing);
@@ -108,8 +127,8 @@ fn clear_need(source: &str) -> Option<Need> {
     Some(Need::Members { names: reader.names, emitted: reader.emitted })
 }
 
-/// The name of the first parameter, where there is one, and where the body begins.
-fn parameters<'a>(tokens: &[Token<'a>]) -> Option<(Option<&'a str>, usize)> {
+/// The names of the parameters, and where the body begins.
+fn parameters<'a>(tokens: &[Token<'a>]) -> Option<(Vec<&'a str>, usize)> {
     let mut at = 0;
     let is_function = tokens.first() == Some(&Token::Word("function"));
     if is_function {
@@ -146,7 +165,7 @@ fn parameters<'a>(tokens: &[Token<'a>]) -> Option<(Option<&'a str>, usize)> {
     if tokens.get(at) == Some(&Token::Sign('{')) {
         (closing(tokens, at)? + 1 == tokens.len()).then_some(())?;
     }
-    Some((names.first().copied(), at))
+    Some((names, at))
 }
 
 /// Where the bracket closes that opens at `from`.

@@ -71,6 +71,14 @@ pub enum Body<'a> {
     Unused,
     /// JSON, as it is stored. Functions that look at some members only do not notice what is wrong with others.
     Json(&'a str),
+    /// The members of an object that functions look at, which the asking side has whole. Where they emit the document, the value of the
+    /// row is an empty text, and the asking side puts the document there.
+    Part {
+        /// The text of an object with these members.
+        text: &'a str,
+        /// How long the whole text is.
+        whole_bytes: u32,
+    },
     /// Something else: functions see a string in base64.
     Binary(&'a [u8]),
 }
@@ -80,7 +88,7 @@ pub enum Body<'a> {
 pub struct Row {
     /// The key.
     pub key: String,
-    /// The value.
+    /// The value. No value has an empty text: that stands for the document, of which functions were given a part.
     pub value: String,
 }
 

@@ -2,7 +2,12 @@
 //!
 //! The indexer and `settee view try` write it here, so that a function sees the same in both.
 
+use std::io::Write;
+
 use crate::json::{self, write_string};
+
+/// So many bytes are enough beside the id where there are no extended attributes.
+const USUAL_BYTES: usize = 200;
 
 /// What is known of a version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,19 +35,21 @@ pub struct Meta<'a> {
 impl Meta<'_> {
     /// The object's text, with the extended attributes that are JSON, by name and text.
     pub fn text<'x>(&self, attributes: impl Iterator<Item = (&'x [u8], &'x [u8])>) -> String {
-        let mut out = b"{\"id\":".to_vec();
+        // Every document has one: it is made without a second place.
+        let mut out = Vec::with_capacity(self.id.len() + USUAL_BYTES);
+        out.extend_from_slice(b"{\"id\":");
         write_string(self.id, &mut out);
         let Meta { rev, cas, expiry, flags, seqno, vb, .. } = self;
-        let rev = format!(
+        // Nothing fails to be written into memory.
+        let _ = write!(
+            out,
             ",\"rev\":\"{rev}-{cas:016x}{expiry:08x}{flags:08x}\",\"seq\":\"{seqno}\",\"vb\":\"{vb}\""
         );
-        out.extend_from_slice(rev.as_bytes());
         if !self.is_json {
             out.extend_from_slice(b",\"att_reason\":\"non-JSON mode\"");
         }
         let kind = if self.is_json { "json" } else { "base64" };
-        let rest = format!(",\"expiration\":{expiry},\"flags\":{flags},\"type\":\"{kind}\"");
-        out.extend_from_slice(rest.as_bytes());
+        let _ = write!(out, ",\"expiration\":{expiry},\"flags\":{flags},\"type\":\"{kind}\"");
         if self.deleted {
             out.extend_from_slice(b",\"deleted\":true");
         }

@@ -7,16 +7,17 @@ use std::{
 
 use base::{Seqno, VbId};
 use views::{
+    canonical,
     index::{Batch, Charge, DocumentRows, Functions, IndexError},
     js::{Failure, FailureKind, Mapped, Row},
-    worker::{Host, Job, JobId, OwnedDocument, Report},
+    worker::{Host, Job, JobId, OwnedBody, OwnedDocument, Report},
 };
 
 use super::{Member, streams::Part};
 use crate::{
     course::{Position, newest},
     desk::Entry,
-    documents::Content,
+    documents::{Content, Document},
     shared::{Setup, Shared},
 };
 
@@ -27,11 +28,14 @@ const JOB_BYTES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What one index needs of a batch, and what became of that.
-pub(super) struct Work {
+pub(super) struct Work<'p> {
+    context: u32,
     /// Of each part the documents that it has not, and where that leads to.
     steps: Vec<(usize, Position)>,
     jobs: BTreeMap<JobId, usize>,
     mapped: Vec<Option<Mapped>>,
+    /// What is mapped, and whether functions were given a part of it.
+    sent: Vec<(&'p Document, bool)>,
     /// The rows in memory.
     bytes: usize,
     charge: Charge,
@@ -56,19 +60,21 @@ pub(super) struct Applied {
 }
 
 /// The documents of a part that an index does not have.
-fn fresh(part: &Part, seqno: Seqno) -> impl Iterator<Item = &crate::documents::Document> {
+fn fresh(part: &Part, seqno: Seqno) -> impl Iterator<Item = &Document> {
     part.documents.iter().filter(move |document| document.seqno > seqno)
 }
 
-impl Work {
+impl<'p> Work<'p> {
     /// Has documents of a batch mapped for an index; `context` is what the host knows its functions by.
     pub(super) fn begin(
         member: &Member,
         context: u32,
-        parts: &[Part],
+        parts: &'p [Part],
         (host, setup): (&mut Host, &Setup),
     ) -> Self {
         let mut work = Self {
+            context,
+            sent: Vec::new(),
             steps: Vec::new(),
             jobs: BTreeMap::new(),
             mapped: Vec::new(),
@@ -89,26 +95,53 @@ impl Work {
             positions.insert(part.vb, after);
             for document in fresh(part, before.seqno) {
                 let entry: &Entry = &member.entry;
-                let Some(one) = document.to_be_mapped(entry.maps_deleted, member.looks) else { continue };
+                let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else { continue };
                 bytes += document.bytes();
+                work.sent.push((document, matches!(one.body, OwnedBody::Part { .. })));
                 documents.push(one);
                 if documents.len() >= JOB_DOCUMENTS || bytes >= JOB_BYTES {
-                    work.submit(context, std::mem::take(&mut documents), host);
+                    work.submit(std::mem::take(&mut documents), host);
                     bytes = 0;
                 }
             }
         }
-        work.submit(context, documents, host);
+        work.submit(documents, host);
         work
     }
 
-    fn submit(&mut self, context: u32, documents: Vec<OwnedDocument>, host: &mut Host) {
+    fn submit(&mut self, documents: Vec<OwnedDocument>, host: &mut Host) {
         if documents.is_empty() {
             return;
         }
         let first = self.mapped.len();
         self.mapped.extend(std::iter::repeat_with(|| None).take(documents.len()));
-        self.jobs.insert(host.submit(Job::Map { context, documents }), first);
+        self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), first);
+    }
+
+    /// Functions are asked again about a document of which they were given a part, and are given all of it.
+    fn submit_whole(&mut self, at: usize, host: &mut Host) {
+        let Some((document, is_part)) = self.sent.get_mut(at) else { return };
+        *is_part = false;
+        let (meta, body) = (document.meta.clone(), document.json().unwrap_or_default().to_owned());
+        let documents = vec![OwnedDocument { meta, body: OwnedBody::Json(body) }];
+        self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), at);
+    }
+
+    /// Puts the document where functions emitted it that were given a part of it. Nothing where they have to be given the whole.
+    fn completed(&self, at: usize, mut mapped: Mapped) -> Option<Mapped> {
+        let Some((document, true)) = self.sent.get(at) else { return Some(mapped) };
+        if mapped.rows.as_ref().is_err_and(|failure| failure.kind == FailureKind::Part) {
+            return None;
+        }
+        let views = mapped.rows.iter_mut().flatten().filter_map(|rows| rows.as_mut().ok());
+        let mut whole: Option<String> = None;
+        for row in views.flatten().filter(|row| row.value.is_empty()) {
+            if whole.is_none() {
+                whole = Some(document.json().and_then(canonical::stringified)?);
+            }
+            row.value = whole.clone()?;
+        }
+        Some(mapped)
     }
 
     /// Why nothing of it can be applied.
@@ -119,16 +152,22 @@ impl Work {
     }
 
     /// Takes what became of a job.
-    fn take(&mut self, id: JobId, report: Report) {
+    fn take(&mut self, id: JobId, report: Report, host: &mut Host) {
         let Some(begin) = self.jobs.get(&id).copied() else { return };
         match report {
             Report::Mapped { first, documents, .. } => {
-                self.bytes += documents.iter().map(bytes).sum::<usize>();
-                self.charge.set(self.bytes);
                 self.held_up |= documents.iter().any(has_held_up);
-                for (place, one) in self.mapped.iter_mut().skip(begin + first).zip(documents) {
-                    *place = Some(one);
+                for (at, one) in (begin + first..).zip(documents) {
+                    let Some(one) = self.completed(at, one) else {
+                        self.submit_whole(at, host);
+                        continue;
+                    };
+                    self.bytes += bytes(&one);
+                    if let Some(place) = self.mapped.get_mut(at) {
+                        *place = Some(one);
+                    }
                 }
+                self.charge.set(self.bytes);
             }
             Report::Failed(failure) => self.failure = Some(failure),
             Report::Reduced(_) | Report::Checked(_) => {}
@@ -242,7 +281,7 @@ pub(super) enum Finished {
 /// Waits until a host has mapped everything, for at most so many bytes of rows. Without such a bound, nothing keeps it from going on.
 pub(super) fn finish(
     host: &mut Host,
-    work: &mut Work,
+    work: &mut Work<'_>,
     shared: &Shared,
     bytes_max: usize,
 ) -> std::io::Result<Finished> {
@@ -251,7 +290,7 @@ pub(super) fn finish(
             return Ok(Finished::Stops);
         }
         for (id, report) in host.turn(PATIENCE)? {
-            work.take(id, report);
+            work.take(id, report, host);
         }
         if work.bytes > bytes_max {
             return Ok(Finished::TooMuch);
@@ -372,6 +411,8 @@ impl Reducer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use base::VbUuid;
     use views::index::Memory;
 
@@ -439,23 +480,74 @@ mod tests {
         assert!(!turn.is_asked(1), "those that end in time are slow all the same");
     }
 
-    #[test]
-    fn rows_on_their_way_are_in_the_account() {
-        let memory = Memory::new(1 << 20);
-        let mut work = Work {
+    /// Documents that were sent, each as a job of its own, of none of which a process has told.
+    fn work<'p>(memory: &Arc<Memory>, sent: Vec<(&'p Document, bool)>) -> Work<'p> {
+        let jobs = (0..sent.len()).map(|at| (at as JobId + 1, at)).collect();
+        Work {
+            context: 0,
             steps: Vec::new(),
-            jobs: [(1, 0)].into(),
-            mapped: vec![None, None],
+            jobs,
+            mapped: vec![None; sent.len()],
+            sent,
             bytes: 0,
-            charge: Charge::new(&memory, 0),
+            charge: Charge::new(memory, 0),
             held_up: false,
             failure: None,
+        }
+    }
+
+    /// Nothing starts its process.
+    fn idle_host() -> Host {
+        Host::new(views::worker::Settings::default(), || std::process::Command::new("/bin/false"))
+    }
+
+    #[test]
+    fn documents_of_which_functions_saw_a_part_are_completed_or_mapped_again() {
+        let (memory, mut host) = (Memory::new(1 << 20), idle_host());
+        let document = |text: &str| Document {
+            id: "d".to_owned(),
+            seqno: Seqno(1),
+            meta: "{}".to_owned(),
+            content: Content::Body(OwnedBody::Json(text.to_owned())),
         };
+        let documents = ["{ \"a\": 1.0 }", "{\"a\":\"\\ud800\"}", "{}", "{}"].map(document);
+        let sent = documents.iter().zip([true, true, true, false]).collect();
+        let mut work = work(&memory, sent);
+        let rows = |values: &[&str]| {
+            let row = |value: &&str| Row { key: "1".to_owned(), value: (*value).to_owned() };
+            Ok(vec![Ok(values.iter().map(row).collect())])
+        };
+        let again = Err(Failure::new(FailureKind::Part, "again"));
+        let told = [rows(&["", "2", ""]), rows(&[""]), again.clone(), again.clone()];
+        for (at, rows) in told.into_iter().enumerate() {
+            let documents = vec![Mapped { rows, logs: Vec::new() }];
+            work.take(at as JobId + 1, Report::Mapped { first: 0, documents, last: true }, &mut host);
+        }
+        let found = |work: &Work<'_>, at: usize| work.mapped[at].clone().map(|mapped| mapped.rows);
+        assert_eq!(found(&work, 0), Some(rows(&["{\"a\":1}", "2", "{\"a\":1}"])));
+        assert_eq!(found(&work, 1), None, "what JSON.stringify makes of it is asked of the engine");
+        assert_eq!(found(&work, 2), None);
+        assert_eq!(found(&work, 3), Some(again.clone()), "it was given all of that one");
+        assert!(!host.is_idle() && work.failure().is_some());
+        for (id, at) in work.jobs.clone().into_iter().filter(|(_, at)| [1, 2].contains(at)) {
+            let documents = vec![Mapped { rows: again.clone(), logs: Vec::new() }];
+            work.take(id, Report::Mapped { first: 0, documents, last: true }, &mut host);
+            assert_eq!(found(&work, at), Some(again.clone()), "nothing is asked a third time");
+        }
+        assert_eq!(work.failure(), None);
+    }
+
+    #[test]
+    fn rows_on_their_way_are_in_the_account() {
+        let (memory, mut host) = (Memory::new(1 << 20), idle_host());
+        let gone = part(1, 0..2);
+        let mut work = work(&memory, gone.documents.iter().map(|document| (document, false)).collect());
         let row = Row { key: "1".repeat(1000), value: "2".repeat(1000) };
         let mapped = Mapped { rows: Ok(vec![Ok(vec![row.clone(), row])]), logs: Vec::new() };
-        work.take(1, Report::Mapped { first: 0, documents: vec![mapped.clone()], last: false });
+        let told = |mapped: Mapped| Report::Mapped { first: 0, documents: vec![mapped], last: true };
+        work.take(1, told(mapped.clone()), &mut host);
         assert!(memory.used() >= 4000 && work.failure().is_some());
-        work.take(1, Report::Mapped { first: 1, documents: vec![mapped], last: true });
+        work.take(2, told(mapped), &mut host);
         assert!(memory.used() >= 8000 && work.failure().is_none());
         drop(work);
         assert_eq!(memory.used(), 0);

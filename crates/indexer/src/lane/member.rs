@@ -6,7 +6,7 @@ use base::{Seqno, VbId, VbUuid};
 use engine::VbHistory;
 use storage::Fs;
 use views::{
-    analysis::{Need, need_of_all},
+    analysis::{Need, meta_need_of_all, need_of_all},
     index::{self, Index, IndexError, NoFunctions},
 };
 
@@ -21,8 +21,10 @@ use crate::{
 pub(crate) struct Member {
     pub(super) index: Index,
     pub(super) entry: Entry,
-    /// A function looks at bodies.
-    pub(super) looks: bool,
+    /// What functions look at of bodies.
+    pub(super) need: Need,
+    /// Values of documents have something that functions see, or that says whether they are asked: the body, or extended attributes.
+    pub(super) needs_values: bool,
     /// How far it is in each vBucket that a feed was opened of, and on which branch that was found to be good.
     pub(super) positions: BTreeMap<VbId, (VbUuid, Position)>,
     /// vBuckets that were changed since the last commit.
@@ -51,9 +53,13 @@ impl Member {
             }
             other => other?,
         };
+        let maps = &entry.definition.sources().maps;
+        let need = need_of_all(maps);
+        let sees_attributes = meta_need_of_all(maps).is_none_or(|names| names.contains("xattrs"));
         Ok(Self {
             index,
-            looks: need_of_all(&entry.definition.sources().maps) != Need::Nothing,
+            needs_values: need != Need::Nothing || sees_attributes || entry.maps_deleted,
+            need,
             positions: BTreeMap::new(),
             touched: BTreeSet::new(),
             pace: Pace::default(),

@@ -15,8 +15,9 @@ use std::{
 
 use base::{Seqno, VbId, VbUuid};
 use views::{
+    analysis::Need,
     design::Signature,
-    index::{Functions, IndexError, NoFunctions, Snapshot},
+    index::{Functions, IndexError, NoFunctions, Snapshot, VbSet},
     worker::Host,
 };
 
@@ -28,7 +29,7 @@ use self::{
 use crate::{
     alarm::{Alarm, COMMAND},
     desk::{Copy, Entry, Lane, Wants},
-    pace::Due,
+    pace::{Due, Pacing},
     places::Place,
     shared::{Outlet, Setup, Shared, State, covers},
 };
@@ -49,6 +50,7 @@ pub(crate) struct Runner {
     lane: Lane,
     shared: Arc<Shared>,
     setup: Arc<Setup>,
+    pacing: Pacing,
     alarm: Box<dyn Alarm>,
     host: Option<Host>,
     /// The host's place, and since when the lane has it.
@@ -80,8 +82,10 @@ impl Runner {
         let alarm = setup.alarms.alarm();
         shared.state.lock().lanes.insert(lane, alarm.waiter(COMMAND));
         let at_once = setup.batches.documents;
+        let pacing = if lane == Lane::Build { setup.pacing.of_builds() } else { setup.pacing };
         Self {
             lane,
+            pacing,
             shared,
             setup,
             alarm,
@@ -203,6 +207,7 @@ impl Runner {
                 let before = outlet.snapshot.replace(member.index.snapshot());
                 outlet.disk = member.index.disk_bytes();
                 outlet.whole.clear();
+                outlet.begun_whole = VbSet::default();
                 outlet.applied.clear();
                 drop(state);
                 drop(before);
@@ -310,7 +315,8 @@ impl Runner {
         if self.members.is_empty() || self.holds || !self.look_for_room(now) {
             return false;
         }
-        let (parts, ended) = self.streams.read(&self.setup, now);
+        let looks = self.members.values().any(|member| member.need != Need::Nothing);
+        let (parts, ended) = self.streams.read(&self.setup, now, looks);
         if parts.is_empty() {
             return ended;
         }
@@ -438,7 +444,7 @@ impl Runner {
         self.contexts.clear();
     }
 
-    fn apply(&mut self, signature: Signature, work: Work, parts: &[Part], now: Duration) {
+    fn apply(&mut self, signature: Signature, work: Work<'_>, parts: &[Part], now: Duration) {
         if let Some(failure) = work.failure() {
             return self.fail(&signature, &failure, false);
         }
@@ -519,12 +525,8 @@ impl Runner {
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
             let awaited = self.awaited(&signature);
             let Some(member) = self.members.get(&signature) else { continue };
-            let due = member.pace.due(
-                &self.setup.pacing,
-                now,
-                awaited == Awaited::Applied,
-                member.index.needs_commit(),
-            );
+            let due =
+                member.pace.due(&self.pacing, now, awaited == Awaited::Applied, member.index.needs_commit());
             match due {
                 Due::Nothing => {}
                 Due::Show => self.publish(&signature),
@@ -645,7 +647,7 @@ impl Runner {
         if self.holds {
             return LOOKS_HOLDING;
         }
-        let paces = self.members.values().filter_map(|member| member.pace.next(&self.setup.pacing));
+        let paces = self.members.values().filter_map(|member| member.pace.next(&self.pacing));
         let next = paces.chain(self.wakes).chain(self.streams.next()).min();
         let now = self.shared.now();
         let until = next.map_or(LOOKS, |next| next.saturating_sub(now)).min(LOOKS);
@@ -682,6 +684,8 @@ fn show(state: &mut State, signature: &Signature, member: &Member) -> Option<Sna
     outlet.disk = member.index.disk_bytes();
     let positions = member.positions.iter();
     outlet.whole = positions.map(|(vb, (branch, position))| (*vb, (*branch, position.whole))).collect();
+    let has_some = outlet.whole.iter().filter(|(_, (_, whole))| *whole > Seqno(0));
+    outlet.begun_whole = has_some.map(|(vb, _)| *vb).collect();
     outlet.applied = outlet.whole.iter().map(|(vb, (_, whole))| (*vb, *whole)).collect();
     before
 }

@@ -48,6 +48,8 @@ struct Stream {
     feed: Feed,
     log: Arc<[(VbUuid, Seqno)]>,
     turn: u64,
+    /// It tells the values of documents.
+    has_values: bool,
     course: Course,
     /// The engine wakes it.
     waits: bool,
@@ -104,13 +106,20 @@ impl Streams {
     ) -> bool {
         let mut opened = false;
         self.forget_due(copies, now);
+        // Counted once: with hundreds of feeds, to count them for each vBucket takes longer than to index what they tell.
+        let mut catching_up = self.open.values().filter(|stream| !stream.at_end).count();
         // Queries may wait for what is served here, and for nothing else.
         let (served, others): (Vec<_>, Vec<_>) = copies.iter().partition(|(_, copy)| copy.served);
         for (vb, copy) in served.into_iter().chain(others) {
+            let most = if copy.served { CATCHING_UP_MAX } else { FOLLOWERS_MAX };
+            let has_no_turn = self.later.contains_key(vb) || catching_up >= most;
+            if has_no_turn && !self.open.contains_key(vb) {
+                continue;
+            }
             let mut wanting: Vec<&mut Member> =
                 members.values_mut().filter(|member| member.wants_more(*vb)).collect();
             if !copy.is_fed() || wanting.is_empty() {
-                self.open.remove(vb);
+                catching_up -= self.remove(*vb);
                 continue;
             }
             // An index goes on with a feed where it is known to be on the feed's branch, no less far than that.
@@ -120,20 +129,22 @@ impl Streams {
                     *branch == newest(&stream.log) && stream.course.seqno() <= position.seqno
                 })
             };
+            let needs_values = wanting.iter().any(|member| member.needs_values);
             let fits = |stream: &Stream| {
-                stream.turn == copy.turn && wanting.iter().all(|member| follows(stream, member))
+                stream.turn == copy.turn
+                    && (stream.has_values || !needs_values)
+                    && wanting.iter().all(|member| follows(stream, member))
             };
             if self.open.get(vb).is_some_and(fits) {
                 continue;
             }
-            self.open.remove(vb);
-            let catching_up = self.open.values().filter(|stream| !stream.at_end).count();
-            let most = if copy.served { CATCHING_UP_MAX } else { FOLLOWERS_MAX };
+            catching_up -= self.remove(*vb);
             if self.later.contains_key(vb) || catching_up >= most {
                 continue;
             }
             match open(*vb, *copy, &mut wanting, setup, alarm) {
                 Ok(stream) => {
+                    catching_up += usize::from(!stream.at_end);
                     self.open.insert(*vb, stream);
                     self.ready.push_back(*vb);
                     opened = true;
@@ -142,6 +153,11 @@ impl Streams {
             }
         }
         opened
+    }
+
+    /// Closes a feed. Says how many feeds fewer catch up.
+    fn remove(&mut self, vb: VbId) -> usize {
+        self.open.remove(&vb).map_or(0, |stream| usize::from(!stream.at_end))
     }
 
     /// What is due again is no reason to look again: it is opened now, or nothing wants it, or enough others catch up.
@@ -157,15 +173,15 @@ impl Streams {
     }
 
     /// Reads what feeds have, up to a batch. Nothing where all of them wait. Says as well whether a feed has come to its end, so that
-    /// another one can be opened.
-    pub(super) fn read(&mut self, setup: &Setup, now: Duration) -> (Vec<Part>, bool) {
+    /// another one can be opened. `looks`: a function looks at bodies.
+    pub(super) fn read(&mut self, setup: &Setup, now: Duration, looks: bool) -> (Vec<Part>, bool) {
         let (mut parts, mut documents, mut bytes, mut ended) = (Vec::new(), 0, 0, false);
         while documents < setup.batches.documents && bytes < setup.batches.bytes {
             let Some(vb) = self.ready.pop_front() else { break };
             let Some(stream) = self.open.get_mut(&vb).filter(|stream| !stream.waits) else { continue };
             match stream.feed.next(setup.batches.feed_bytes, (setup.clock)()) {
                 Ok(FeedStep::Batch(batch)) => {
-                    let part = stream.part(vb, &batch, setup.inflate);
+                    let part = stream.part(vb, &batch, setup.inflate, looks);
                     documents += part.documents.len();
                     bytes += part.documents.iter().map(Document::bytes).sum::<usize>();
                     parts.push(part);
@@ -208,11 +224,13 @@ fn open(
     let from = positions.iter().map(|position| position.seqno).min().unwrap_or_default();
     // A snapshot that an index is inside of ended no further than the vBucket goes now.
     let is_inside = positions.iter().any(|position| position.is_inside());
+    let has_values = members.iter().any(|member| member.needs_values);
     let options = FeedOptions {
         from,
         through: if is_inside { before.told_to } else { Seqno(0) },
         filter: FeedFilter::Collections([CollectionId::DEFAULT.get()].into()),
         followers: copy.follows,
+        keys_only: !has_values,
         ..FeedOptions::default()
     };
     let feed = bucket.feed(vb, options, alarm.waiter(u64::from(vb.get())))?;
@@ -226,6 +244,7 @@ fn open(
         feed,
         log: after.log.into(),
         turn: copy.turn,
+        has_values,
         course: Course::from(from),
         waits: false,
         at_end,
@@ -233,7 +252,7 @@ fn open(
 }
 
 impl Stream {
-    fn part(&mut self, vb: VbId, batch: &FeedBatch, inflate: Inflate) -> Part {
+    fn part(&mut self, vb: VbId, batch: &FeedBatch, inflate: Inflate, looks: bool) -> Part {
         let end = batch.snapshot.map(|snapshot| snapshot.end);
         let last = batch.items.last().map(|item| item.seqno);
         let reached = self.course.take(end, last, batch.ends_snapshot);
@@ -251,7 +270,7 @@ impl Stream {
                 }
                 FeedKind::Prepare | FeedKind::Abort => {}
                 FeedKind::Mutation | FeedKind::Deletion | FeedKind::Expiration => {
-                    match Document::read(&Version::of(vb, item), inflate) {
+                    match Document::read(&Version::of(vb, item), inflate, looks) {
                         Ok(document) => part.documents.push(document),
                         Err(id) => part.unreadable.push(id),
                     }

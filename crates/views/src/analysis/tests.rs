@@ -40,6 +40,30 @@ fn functions_that_read_members() {
 }
 
 #[test]
+fn members_of_meta_that_are_read() {
+    let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    let need = |sources: &[&str]| {
+        meta_need_of_all(&sources.iter().map(|source| (*source).to_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(need(&["function (doc, meta) { emit(meta.id, doc); }"]), names(&["id"]));
+    assert_eq!(need(&["function (doc) { emit(doc.meta, 1); }", "() => emit(1, 2)"]), names(&[]));
+    let both = ["function (d, m) { emit(m.id, m.type) }", "(d, other) => emit(other.flags, d)"];
+    assert_eq!(need(&both), names(&["flags", "id", "type"]));
+    for source in [
+        "function (doc, meta) { emit(1, meta) }",
+        "function (doc, meta) { emit(meta['id'], 1) }",
+        "function (doc, meta) { for (var k in meta) emit(k, 1) }",
+        "function (doc, meta) { var m = meta; emit(m.id, 1) }",
+        "function (doc, meta) { emit(arguments[1].id, 1) }",
+        "function (doc, meta) { emit(meta.toString(), 1) }",
+        "function (doc, meta) { emit(Object.keys(doc), meta.id) }",
+        "function (doc, {id}) { emit(id, 1) }",
+    ] {
+        assert_eq!(need(&[both[0], source]), None, "{source}");
+    }
+}
+
+#[test]
 fn whatever_is_unclear_gets_the_whole_document() {
     for source in [
         "",

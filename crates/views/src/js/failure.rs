@@ -35,6 +35,8 @@ pub enum FailureKind {
     Ended,
     /// It was not run: no process that runs functions stays alive.
     NoProcess,
+    /// It was given a part of the document, and what came of it depends on the whole.
+    Part,
 }
 
 impl FailureKind {

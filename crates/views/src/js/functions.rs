@@ -1,6 +1,6 @@
 //! The functions of an index, compiled.
 
-use std::{rc::Rc, time::Duration};
+use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
 use rquickjs::{
     Context, Ctx, Function, Persistent, Result as JsResult, Runtime, Value,
@@ -10,7 +10,7 @@ use rquickjs::{
 use super::{
     Body, Document, Failure, FailureKind, Limits, Mapped, REDUCTION_BYTES_MAX, Sources,
     failure::FILE,
-    natives::{self, Emission, Partial},
+    natives::{self, Emission, Partial, Whole},
     watch::Watch,
 };
 use crate::{
@@ -50,6 +50,8 @@ pub struct Functions {
     sources: Sources,
     limits: Limits,
     need: Need,
+    /// The members of `meta` that they look at; all of them where that is not known.
+    meta_need: Option<BTreeSet<String>>,
 }
 
 impl Drop for Functions {
@@ -65,8 +67,9 @@ impl Functions {
     /// A source is no function, or the engine has no room.
     pub fn new(sources: Sources, limits: Limits, analysed: bool) -> Result<Self, Failure> {
         let need = if analysed { analysis::need_of_all(&sources.maps) } else { Need::Whole };
-        let mut functions =
-            Self { emission: Rc::default(), realm: None, watch: Watch::default(), sources, limits, need };
+        let meta_need = if analysed { analysis::meta_need_of_all(&sources.maps) } else { None };
+        let (emission, watch) = Default::default();
+        let mut functions = Self { emission, realm: None, watch, sources, limits, need, meta_need };
         functions.prepare()?;
         Ok(functions)
     }
@@ -188,7 +191,7 @@ impl Functions {
                 Failure::new(FailureKind::Document, "the document is no JSON")
             }
         };
-        let meta = natives::parse(ctx, document.meta).map_err(invalid)?;
+        let meta = self.meta(ctx, document.meta).map_err(invalid)?;
         let (value, partial) = self.value(ctx, &document.body).map_err(invalid)?;
         self.emission.begin(partial);
         let mut all = Vec::with_capacity(realm.maps.len());
@@ -209,7 +212,18 @@ impl Functions {
                 }
             }
         }
+        if self.emission.lacks_whole() {
+            return Err(Failure::new(FailureKind::Part, "rows depend on the whole document"));
+        }
         Ok(all)
+    }
+
+    /// The object `meta`, with the members that functions look at: to parse one takes less than to parse nine.
+    fn meta<'js>(&self, ctx: &Ctx<'js>, text: &str) -> JsResult<Value<'js>> {
+        match self.meta_need.as_ref().and_then(|names| canonical::projected(text, names)) {
+            Some(part) => natives::parse(ctx, &part),
+            None => natives::parse(ctx, text),
+        }
     }
 
     /// The document that functions are given, and what is left out of it.
@@ -218,6 +232,14 @@ impl Functions {
             Body::Unused => return Ok((Value::new_undefined(ctx.clone()), None)),
             Body::Binary(bytes) => return natives::base64_value(ctx, bytes).map(|value| (value, None)),
             Body::Json(text) => *text,
+            Body::Part { text, whole_bytes } => {
+                let value = natives::parse(ctx, text)?;
+                let (given, given_text) = (Persistent::save(ctx, value.clone()), (*text).into());
+                return Ok((
+                    value,
+                    Some(Partial { given, given_text, whole: Whole::Elsewhere(*whole_bytes) }),
+                ));
+            }
         };
         match &self.need {
             Need::Nothing => Ok((Value::new_undefined(ctx.clone()), None)),
@@ -226,9 +248,10 @@ impl Functions {
                 let Some(part) = canonical::projected(text, names) else {
                     return natives::parse(ctx, text).map(|value| (value, None));
                 };
-                let value = ctx.json_parse(part.as_bytes())?;
+                let value = natives::parse(ctx, &part)?;
                 let given = Persistent::save(ctx, value.clone());
-                let partial = emitted.then(|| Partial { given, given_text: part.into(), whole: text.into() });
+                let whole = Whole::Here(text.into());
+                let partial = emitted.then(|| Partial { given, given_text: part.into(), whole });
                 Ok((value, partial))
             }
         }

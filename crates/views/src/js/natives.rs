@@ -46,9 +46,21 @@ pub(super) struct Partial {
     pub(super) given: Persistent<Value<'static>>,
     /// Its text.
     pub(super) given_text: Rc<str>,
-    /// The text of the whole document.
-    pub(super) whole: Rc<str>,
+    /// The whole document.
+    pub(super) whole: Whole,
 }
+
+/// The whole of a document of which functions see some members.
+#[derive(Clone)]
+pub(super) enum Whole {
+    /// Its text.
+    Here(Rc<str>),
+    /// The asking side has it, with so many bytes.
+    Elsewhere(u32),
+}
+
+/// No text becomes more than so many times as long by being written as `JSON.stringify` does it: `1e20` gets 21 digits.
+const GROWTH_MAX: usize = 6;
 
 /// What the functions of a context emitted and logged for one document.
 #[derive(Default)]
@@ -57,6 +69,8 @@ pub(super) struct Emission {
     bytes: Cell<usize>,
     logs: RefCell<Vec<String>>,
     partial: RefCell<Option<Partial>>,
+    /// What was emitted depends on the whole document, which is elsewhere.
+    lacks_whole: Cell<bool>,
     plain: RefCell<Option<Persistent<Function<'static>>>>,
 }
 
@@ -64,6 +78,7 @@ impl Emission {
     /// Begins a document.
     pub(super) fn begin(&self, partial: Option<Partial>) {
         *self.partial.borrow_mut() = partial;
+        self.lacks_whole.set(false);
         self.logs.borrow_mut().clear();
     }
 
@@ -72,6 +87,11 @@ impl Emission {
         self.partial.borrow_mut().take();
         self.rows.borrow_mut().clear();
         std::mem::take(&mut *self.logs.borrow_mut())
+    }
+
+    /// Whether rows depend on the whole document, which is elsewhere.
+    pub(super) fn lacks_whole(&self) -> bool {
+        self.lacks_whole.get()
     }
 
     /// Gives what was emitted since the last time.
@@ -88,15 +108,26 @@ impl Emission {
 
     fn emit<'js>(&self, ctx: &Ctx<'js>, key: Value<'js>, value: Value<'js>) -> Result<()> {
         let key = stringify(ctx, key)?;
-        let value = match self.whole_document(ctx, &value)? {
-            Some(text) => text,
-            None => stringify(ctx, value)?,
+        let (value, value_bytes) = match self.whole_document(ctx, &value)? {
+            Some(emitted) => emitted,
+            None => {
+                let text = stringify(ctx, value)?;
+                let bytes = text.len();
+                (text, bytes)
+            }
         };
         if key.len() >= KEY_BYTES_MAX {
             return Err(Exception::throw_message(ctx, &format!("too long key emitted: {} bytes", key.len())));
         }
-        let bytes = self.bytes.get() + key.len() + value.len();
+        let bytes = self.bytes.get() + key.len() + value_bytes;
         self.bytes.set(bytes);
+        if bytes > EMITTED_BYTES_MAX && self.knows_less() {
+            self.lacks_whole.set(true);
+        }
+        if self.lacks_whole.get() {
+            // The function is asked again, with the whole document: nothing of this counts.
+            return Ok(());
+        }
         if bytes > EMITTED_BYTES_MAX {
             return Err(Exception::throw_message(ctx, &format!("too much data emitted: {bytes} bytes")));
         }
@@ -111,11 +142,16 @@ impl Emission {
         Ok(())
     }
 
-    /// The text of the document, where that is what is emitted and functions know a part of it only.
+    /// Whether the whole of the document is elsewhere, so that its length is not known exactly.
+    fn knows_less(&self) -> bool {
+        matches!(&*self.partial.borrow(), Some(Partial { whole: Whole::Elsewhere(_), .. }))
+    }
+
+    /// The text of the document and its length at most, where that is what is emitted and functions know a part of it only.
     ///
     /// As long as that part is what it was, the text comes from what is stored. Otherwise the changes are made to the whole
-    /// document as well.
-    fn whole_document<'js>(&self, ctx: &Ctx<'js>, value: &Value<'js>) -> Result<Option<String>> {
+    /// document as well. Where that is elsewhere, the first is left to the other side, and the second is not known here.
+    fn whole_document<'js>(&self, ctx: &Ctx<'js>, value: &Value<'js>) -> Result<Option<(String, usize)>> {
         let Some(partial) = self.partial.borrow().clone() else { return Ok(None) };
         let given = partial.given.restore(ctx)?;
         if given != *value {
@@ -126,21 +162,35 @@ impl Emission {
             Some(plain) => plain.restore(ctx)?.call::<_, bool>(())?,
             None => false,
         };
-        if is_plain
-            && let Some(given_text) = canonical::stringified(&partial.given_text)
-            && stringify(ctx, given.clone())? == given_text
-            && let Some(whole) = canonical::stringified(&partial.whole)
-        {
-            return Ok(Some(whole));
+        let is_as_given = is_plain
+            && match canonical::stringified(&partial.given_text) {
+                Some(given_text) => stringify(ctx, given.clone())? == given_text,
+                None => false,
+            };
+        let whole = match &partial.whole {
+            Whole::Here(whole) => whole,
+            Whole::Elsewhere(bytes) => {
+                if !is_as_given {
+                    self.lacks_whole.set(true);
+                }
+                let most = usize::try_from(*bytes).unwrap_or(usize::MAX).saturating_mul(GROWTH_MAX);
+                return Ok(Some((String::new(), most)));
+            }
+        };
+        if is_as_given && let Some(text) = canonical::stringified(whole) {
+            let bytes = text.len();
+            return Ok(Some((text, bytes)));
         }
-        let whole = ctx.json_parse(partial.whole.as_bytes())?;
+        let whole = ctx.json_parse(whole.as_bytes())?;
         if let (Some(whole), Some(given)) = (whole.as_object(), given.as_object()) {
             for member in given.props::<String, Value<'js>>() {
                 let (name, value) = member?;
                 whole.set(name, value)?;
             }
         }
-        stringify(ctx, whole).map(Some)
+        let text = stringify(ctx, whole)?;
+        let bytes = text.len();
+        Ok(Some((text, bytes)))
     }
 
     fn log<'js>(&self, ctx: &Ctx<'js>, text: Option<&Value<'js>>) -> Result<()> {
@@ -205,5 +255,8 @@ pub(super) fn base64_value<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'j
 
 /// The value of a JSON text.
 pub(super) fn parse<'js>(ctx: &Ctx<'js>, text: &str) -> Result<Value<'js>> {
-    ctx.json_parse(text.as_bytes())
+    // With room for the byte that the engine wants behind it.
+    let mut bytes = Vec::with_capacity(text.len() + 1);
+    bytes.extend_from_slice(text.as_bytes());
+    ctx.json_parse(bytes)
 }

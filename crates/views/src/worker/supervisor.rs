@@ -56,14 +56,35 @@ pub enum OwnedBody {
     Json(String),
     /// Something else.
     Binary(Vec<u8>),
+    /// The members of an object that functions look at.
+    Part {
+        /// The text of an object with these members.
+        text: String,
+        /// How long the whole text is.
+        whole_bytes: u32,
+    },
 }
 
+/// A frame has no more than so many bytes beside its documents.
+const HEAD_BYTES: usize = 64;
+
 impl OwnedDocument {
+    /// About how many bytes it takes in a frame.
+    fn bytes(&self) -> usize {
+        let body = match &self.body {
+            OwnedBody::Unused => 0,
+            OwnedBody::Json(text) | OwnedBody::Part { text, .. } => text.len(),
+            OwnedBody::Binary(bytes) => bytes.len(),
+        };
+        self.meta.len() + body + 16
+    }
+
     fn borrowed(&self) -> Document<'_> {
         let body = match &self.body {
             OwnedBody::Unused => Body::Unused,
             OwnedBody::Json(text) => Body::Json(text),
             OwnedBody::Binary(bytes) => Body::Binary(bytes),
+            OwnedBody::Part { text, whole_bytes } => Body::Part { text, whole_bytes: *whole_bytes },
         };
         Document { meta: &self.meta, body }
     }
@@ -468,6 +489,7 @@ impl Running {
                 let batch = if self.careful { rest.get(..1).unwrap_or_default() } else { rest };
                 self.sent = batch.len();
                 self.batch = batch.len();
+                frame.reserve(batch.iter().map(OwnedDocument::bytes).sum::<usize>() + HEAD_BYTES);
                 let documents = batch.iter().map(OwnedDocument::borrowed).collect();
                 Request::Map { id: self.id, context: *context, documents }.encode(frame)
             }

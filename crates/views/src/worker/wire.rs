@@ -168,6 +168,7 @@ impl<'o> Fields<'o> {
             FailureKind::NotAFunction => 4,
             FailureKind::Ended => 5,
             FailureKind::NoProcess => 6,
+            FailureKind::Part => 7,
         });
         self.bytes(failure.text.as_bytes());
     }
@@ -270,6 +271,7 @@ impl<'a> Reader<'a> {
             4 => FailureKind::NotAFunction,
             5 => FailureKind::Ended,
             6 => FailureKind::NoProcess,
+            7 => FailureKind::Part,
             _ => return Err(Damaged),
         };
         Ok(Failure::new(kind, self.text()?))
@@ -410,6 +412,11 @@ fn put_document(fields: &mut Fields<'_>, document: &Document<'_>) {
             fields.byte(2);
             fields.bytes(bytes);
         }
+        Body::Part { text, whole_bytes } => {
+            fields.byte(3);
+            fields.bytes(text.as_bytes());
+            fields.word(whole_bytes);
+        }
     }
 }
 
@@ -419,6 +426,7 @@ fn document<'a>(reader: &mut Reader<'a>) -> Result<Document<'a>, Damaged> {
         0 => Body::Unused,
         1 => Body::Json(reader.text()?),
         2 => Body::Binary(reader.bytes()?),
+        3 => Body::Part { text: reader.text()?, whole_bytes: reader.word()? },
         _ => return Err(Damaged),
     };
     Ok(Document { meta, body })
