@@ -198,10 +198,7 @@ impl Indexer {
         let state = self.shared.state.lock();
         state.desk.entries().get(signature).filter(|entry| !entry.is_removed())?;
         let Some(outlet) = state.outlets.get(signature) else { return Some((None, *vbs)) };
-        let mut lacks = *vbs;
-        let whole = outlet.whole.iter().filter(|(_, (_, seqno))| *seqno > Seqno(0));
-        whole.for_each(|(vb, _)| lacks.remove(*vb));
-        Some((outlet.snapshot.clone(), lacks))
+        Some((outlet.snapshot.clone(), vbs.without(&outlet.begun_whole)))
     }
 
     /// What a design document's index is of.

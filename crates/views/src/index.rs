@@ -117,7 +117,25 @@ struct Published {
     definition: Arc<Definition>,
     shapes: Arc<Vec<Shape>>,
     states: BTreeMap<VbId, VbState>,
+    /// The vBuckets of the states, and how many rows each map function has in all of them: each query asks for both.
+    vbuckets: VbSet,
+    rows: Vec<u64>,
     roots: Vec<Option<node::Child>>,
+}
+
+impl Published {
+    fn of(reader: &Reader, definition: &Arc<Definition>, shapes: &Arc<Vec<Shape>>, head: &Head) -> Arc<Self> {
+        let of_map = |map| head.states.values().filter_map(|state| state.rows.get(map)).sum();
+        Arc::new(Self {
+            reader: reader.clone(),
+            definition: definition.clone(),
+            shapes: shapes.clone(),
+            states: head.states.clone(),
+            vbuckets: head.states.keys().copied().collect(),
+            rows: (0..definition.maps.len()).map(of_map).collect(),
+            roots: head.maps.clone(),
+        })
+    }
 }
 
 /// What an index takes on the disk.
@@ -174,13 +192,7 @@ impl Index {
         )?;
         let scratch = Scratch::new(fs.clone(), dir.to_owned(), memory.clone());
         let shapes = Arc::new(shapes(&definition));
-        let published = Arc::new(Published {
-            reader: store.reader.clone(),
-            definition: definition.clone(),
-            shapes: shapes.clone(),
-            states: head.states.clone(),
-            roots: head.maps.clone(),
-        });
+        let published = Published::of(&store.reader, &definition, &shapes, &head);
         Ok(Self {
             options,
             fs,
@@ -330,13 +342,7 @@ impl Index {
 
     /// From now on snapshots are of this.
     fn show(&mut self) {
-        self.published = Arc::new(Published {
-            reader: self.store.reader.clone(),
-            definition: self.definition.clone(),
-            shapes: self.shapes.clone(),
-            states: self.head.states.clone(),
-            roots: self.head.maps.clone(),
-        });
+        self.published = Published::of(&self.store.reader, &self.definition, &self.shapes, &self.head);
     }
 
     /// A vBucket that a bucket can have, and a seqno that follows the one that is indexed.
@@ -365,12 +371,15 @@ impl Snapshot {
     /// The vBuckets that are indexed, as far as they are.
     #[must_use]
     pub fn vbuckets(&self) -> VbSet {
-        self.0.states.keys().copied().collect()
+        self.0.vbuckets
     }
 
     /// How many rows a map function has in these vBuckets.
     #[must_use]
     pub fn total_rows(&self, map: usize, active: &VbSet) -> u64 {
+        if self.0.vbuckets.is_subset(active) {
+            return self.0.rows.get(map).copied().unwrap_or_default();
+        }
         let states = self.0.states.iter().filter(|(vb, _)| active.contains(**vb));
         states.filter_map(|(_, state)| state.rows.get(map)).sum()
     }

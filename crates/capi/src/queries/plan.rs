@@ -22,13 +22,27 @@ impl Plan {
     /// By the metadata, for these vBuckets of a bucket.
     pub(crate) fn of(info: &BucketInfo, wanted: &VbSet) -> Self {
         let mut plan = Self::default();
+        // Mostly a node serves many vBuckets in a row.
+        let mut run: Option<(NodeId, VbSet)> = None;
         for vb in wanted.iter() {
-            match info.vbs.get(usize::from(vb.get())).and_then(cluster::VbPlan::active) {
-                Some(node) => plan.nodes.entry(node).or_default().insert(vb),
-                None => plan.unserved.insert(vb),
+            let Some(node) = info.vbs.get(usize::from(vb.get())).and_then(cluster::VbPlan::active) else {
+                plan.unserved.insert(vb);
+                continue;
+            };
+            match &mut run {
+                Some((of, vbs)) if *of == node => vbs.insert(vb),
+                _ => {
+                    let ended = run.replace((node, [vb].into_iter().collect()));
+                    ended.into_iter().for_each(|ended| plan.add(ended));
+                }
             }
         }
+        run.into_iter().for_each(|ended| plan.add(ended));
         plan
+    }
+
+    fn add(&mut self, (node, vbs): (NodeId, VbSet)) {
+        self.nodes.entry(node).or_default().extend(&vbs);
     }
 }
 

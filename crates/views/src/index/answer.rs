@@ -116,13 +116,12 @@ impl Snapshot {
             (Some(_), Some(slot)) => Some((slot, *reducing.get(slot).ok_or(IndexError::NoSuchView)?)),
             (Some(_), None) => return Err(IndexError::NoSuchView),
         };
-        let known = self.vbuckets();
         Ok(Answer {
             snapshot: self.clone(),
             map: view.map,
             reduction,
             query: query.clone(),
-            active: active.iter().filter(|vb| known.contains(*vb)).collect(),
+            active: active.intersection(&self.0.vbuckets),
             range: 0,
             walk: None,
             open: None,

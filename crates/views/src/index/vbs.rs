@@ -58,9 +58,37 @@ impl VbSet {
         }
     }
 
+    /// Those of them that `other` has too.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut both = *self;
+        for (word, other) in both.0.iter_mut().zip(&other.0) {
+            *word &= other;
+        }
+        both
+    }
+
+    /// Those of them that `other` has not.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let mut rest = *self;
+        for (word, other) in rest.0.iter_mut().zip(&other.0) {
+            *word &= !other;
+        }
+        rest
+    }
+
     /// The vBuckets in order.
     pub fn iter(&self) -> impl Iterator<Item = VbId> + '_ {
-        (0..VBUCKETS_MAX).map(VbId).filter(|vb| self.contains(*vb))
+        (0_u16..).step_by(64).zip(self.0).flat_map(|(first, word)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                // All but the lowest of those that are left.
+                left &= left.wrapping_sub(1);
+                (bit < u64::BITS).then(|| VbId(first + bit as u16))
+            })
+        })
     }
 
     /// How many it has.
@@ -106,5 +134,28 @@ impl FromIterator<VbId> for VbSet {
         let mut set = Self::default();
         vbs.into_iter().for_each(|vb| set.insert(vb));
         set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_those_of_the_library() {
+        use std::collections::BTreeSet;
+        let mut random = fastrand::Rng::with_seed(12);
+        for round in 0..300 {
+            let mut some = || -> BTreeSet<VbId> {
+                let share = [1, 40, 1024][round % 3];
+                (0..VBUCKETS_MAX).filter(|_| random.u16(..1024) < share).map(VbId).collect()
+            };
+            let (left, right) = (some(), some());
+            let [one, other]: [VbSet; 2] = [&left, &right].map(|set| set.iter().copied().collect());
+            let all = |set: VbSet| set.iter().collect::<BTreeSet<_>>();
+            assert_eq!(one.iter().collect::<Vec<_>>(), left.iter().copied().collect::<Vec<_>>());
+            assert_eq!(all(one.intersection(&other)), left.intersection(&right).copied().collect());
+            assert_eq!(all(one.without(&other)), left.difference(&right).copied().collect());
+        }
     }
 }
