@@ -3,7 +3,9 @@ byte for byte by the tool that generated it; before that, what is promised of an
 1024-vBucket bucket), after it, in its place, a bucket several times larger than its memory quota, of which every document
 is served.
 
-`compat/run songs [--count N]`
+Then the published view over a part of the set: see `views`.
+
+`compat/run songs [--count N]`; `compat/run songs --views [--count N]` has the view alone, over the whole set (up to ten minutes)
 """
 
 import argparse
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import time
 
+import views
 from settee.kv import Client
 from settee.node import PASSWORD, USERNAME, Node, binary, scratch
 
@@ -23,14 +26,22 @@ QUOTA_MB = 3500
 SMALL_BUCKET = "small"
 SMALL_QUOTA_MB = 128
 SMALL_COUNT = 200_000
+# The view over a part of the set, in each run. With --views the whole set is on three nodes, with a copy of each document.
+VIEWS_COUNT = 10_000
+# Quota of a node in MiB, and vBuckets.
+VIEWS_SMALL = (256, 64)
+VIEWS_LARGE = (2500, 1024)
 RESIDENT_MIB_MAX = 64
 PERSIST_WITHIN_S = 60
 
 
 def tool(action, address, bucket, count):
+    """What it prints, which is shown too."""
     command = [binary(), "songs", action, "--host", address, "--bucket", bucket, "--count", str(count)]
     environment = {**os.environ, "SETTEE_USER": USERNAME, "SETTEE_PASSWORD": PASSWORD}
-    subprocess.run([str(part) for part in command], check=True, env=environment)
+    done = subprocess.run([str(part) for part in command], check=True, env=environment, stdout=subprocess.PIPE, text=True)
+    print(done.stdout, end="", flush=True)
+    return done.stdout
 
 
 def resident_mib(pid):
@@ -70,8 +81,14 @@ def wait_until_persisted(node):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=FULL_SET)
-    count = parser.parse_args().count
-    address = os.environ["SETTEE_ADDRESS"]
+    parser.add_argument("--views", action="store_true", help="the view alone, over the whole of the set")
+    parser.add_argument("--seed", type=int, help="of the random changes of --views")
+    arguments = parser.parse_args()
+    count, address = arguments.count, os.environ["SETTEE_ADDRESS"]
+    if arguments.views:
+        large = count > VIEWS_COUNT
+        views.prove(count, address, tool, *(VIEWS_LARGE if large else VIEWS_SMALL), arguments.seed)
+        return
     node = Node(address, scratch("songs"))
     try:
         node.start()
@@ -92,6 +109,7 @@ def main():
         node.stop()
     finally:
         node.kill()
+    views.prove(min(count, VIEWS_COUNT), address, tool, *VIEWS_SMALL)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     compat/run views --seed 7 --nodes 3     one history alone
     compat/run views --minutes 30           as many fresh seeds as that takes
     compat/run views --nodes 3 --moves      while a node leaves and comes back: an answer is exact, or tells an error
+    compat/run views --crashes              nodes are killed (-9) between rounds; of three nodes one is failed over and comes back, too
 
 The model is apart from the server's code: `values` has JavaScript's values and the order of keys, `functions` what each function
 means, `oracle` what a query has to answer. A failure prints the seed, the design document, the query, and what is wrong.
@@ -35,6 +36,11 @@ ROUNDS = 5
 # A node is stopped and started at the end of this one.
 RESTARTED = 2
 OPERATIONS, QUERIES = 70, 60
+VBUCKETS = 1024
+# With fewer of them a node comes back sooner.
+VBUCKETS_CRASHING = 64
+# While a node is down: each waits for it for five seconds before it tells an error. And while a node comes back.
+DOWN_QUERIES, BACK_QUERIES = 1, 4
 # Documents have one of so many ids.
 IDS = 90
 FAR = 2_000_000_000
@@ -51,13 +57,13 @@ class Document:
     def __init__(self, stored, flags, expiration):
         self.stored, self.flags, self.expiration = stored, flags, expiration
 
-    def seen(self, docid):
+    def seen(self, docid, vbuckets):
         """`doc` and `meta` as a function gets them."""
         meta = {
             "id": docid,
             "flags": float(self.flags),
             "expiration": float(self.expiration),
-            "vb": str(kv.vbucket_of(docid.encode())),
+            "vb": str(kv.vbucket_of(docid.encode(), vbuckets)),
         }
         try:
             return values.parse(self.stored.decode()), {**meta, "type": "json"}
@@ -85,13 +91,13 @@ class Design:
             views[name] = {"map": function.text} | ({"reduce": reduction[0]} if reduction else {})
         return json.dumps({"views": views})
 
-    def rows(self, held):
+    def rows(self, held, vbuckets):
         """The rows of each view. All functions of a design document see one object, which they may change. They come in the
         order of their sources, and one that several views have is called once."""
         maps = {function.text: function for function, _ in self.views.values()}
         found = {text: [] for text in sorted(maps, key=str.encode)}
         for docid, document in held.items():
-            doc, meta = document.seen(docid)
+            doc, meta = document.seen(docid, vbuckets)
             for text, rows in found.items():
                 rows += [oracle.Row(*row, docid) for row in maps[text].rows(doc, meta)]
         return {name: found[function.text] for name, (function, _) in self.views.items()}
@@ -100,8 +106,8 @@ class Design:
 class History:
     """One run: a cluster, its documents, and the same documents in a dict."""
 
-    def __init__(self, cluster, rng):
-        self.cluster, self.rng = cluster, rng
+    def __init__(self, cluster, vbuckets, rng):
+        self.cluster, self.vbuckets, self.rng = cluster, vbuckets, rng
         # Those that may be asked.
         self.members = list(cluster.nodes)
         # While vBuckets move, an answer may tell an error in place of rows.
@@ -126,10 +132,11 @@ class History:
     # Documents
 
     def client(self, docid):
-        address = self.map[kv.vbucket_of(docid.encode())][0]
+        address = self.map[kv.vbucket_of(docid.encode(), self.vbuckets)][0]
         if address not in self.clients:
             node = next(node for node in self.cluster.nodes if node.address == address)
-            self.clients[address] = documents.connect(node, BUCKET, (kv.F_SEQNO, kv.F_XATTR, kv.F_XERROR, kv.F_JSON))
+            features = (kv.F_SEQNO, kv.F_XATTR, kv.F_XERROR, kv.F_JSON)
+            self.clients[address] = documents.connect(node, BUCKET, features, self.vbuckets)
         return self.clients[address]
 
     def new_body(self):
@@ -317,10 +324,9 @@ class History:
                 return str(error)
         return oracle.check(rows, reduction and reduction[1], question, lines)
 
-    @staticmethod
-    def without_origin(line):
+    def without_origin(self, line):
         row = json.loads(line)
-        if row.get("partition") != kv.vbucket_of(row["id"].encode()):
+        if row.get("partition") != kv.vbucket_of(row["id"].encode(), self.vbuckets):
             raise Wrong(f"the wrong vBucket is told in {line}")
         node = f',"node":{json.dumps(row["node"])}' if "node" in row else ""
         return line.replace(f',"partition":{row["partition"]}{node}', "", 1)
@@ -365,16 +371,86 @@ class History:
         for _ in range(QUERIES // 2):
             self.query_any(found)
 
+    def wait_persisted(self):
+        """Until a kill takes nothing back that was written."""
+
+        def is_quiet():
+            waiting = 0
+            for node in self.members:
+                with documents.connect(node, BUCKET) as client:
+                    waiting += int(client.stats()["ep_diskqueue_items"])
+            return waiting == 0
+
+        self.cluster.wait("everything is on the disks", is_quiet, 60)
+
+    def ask_meanwhile(self, found, count):
+        """Queries of the nodes that run, whose answers are exact or tell an error."""
+        self.moves = True
+        for _ in range(count):
+            self.query_any(found)
+        self.moves = False
+
+    def kill(self, found):
+        """A node is killed in the middle of queries, and started: its indexes go on from what they had made durable."""
+        node = self.rng.choice(self.members)
+        self.wait_persisted()
+        self.close()
+        node.kill()
+        everybody, self.members = self.members, [member for member in self.members if member is not node]
+        if self.members:
+            self.ask_meanwhile(found, DOWN_QUERIES)
+        node.start()
+        self.members = everybody
+        self.ask_meanwhile(found, BACK_QUERIES)
+        self.cluster.wait_healthy(BUCKET)
+        for design in self.designs.values():
+            design.is_fed = False
+        for _ in range(QUERIES // 2):
+            self.query_any(found)
+        print(f"  {node.address} was killed, {self.errors} answers told an error so far", flush=True)
+
+    def fail_over(self, found):
+        """A node is killed and failed over, and recovered later. Queries go on all the time."""
+        node = self.rng.choice(self.members[1:])
+        self.cluster.wait_replicated(BUCKET)
+        self.close()
+        node.kill()
+        self.members.remove(node)
+        self.ask_meanwhile(found, DOWN_QUERIES)
+        self.cluster.fail_over(node)
+        self.map = self.cluster.map(BUCKET)
+        for design in self.designs.values():
+            design.is_fed = False
+        for _ in range(QUERIES // 2):
+            self.query_any(found)
+        kind = self.rng.choice(["delta", "full"])
+        node.start()
+        self.cluster.wait_member(node, status="healthy")
+        self.cluster.recover(node, kind)
+        self.cluster.start_rebalance()
+        self.moves = True
+        while self.cluster.task()["status"] == "running":
+            self.query_any(found)
+        self.moves = False
+        self.cluster.wait_rebalanced()
+        self.cluster.wait_healthy(BUCKET)
+        self.members.append(node)
+        self.map = self.cluster.map(BUCKET)
+        self.close()
+        for _ in range(QUERIES // 2):
+            self.query_any(found)
+        print(f"  {node.address} was failed over, {kind} recovery, {self.errors} answers told an error so far", flush=True)
+
     def query_any(self, found):
         design = self.designs[self.rng.choice(list(self.designs))]
         name = self.rng.choice(list(design.views))
         self.query(design, name, found[design.name][name])
 
-    def round(self, number, moves=False):
+    def round(self, number, moves=False, crashes=False):
         for _ in range(3 if number == 0 else 1):
             self.publish()
         self.change(OPERATIONS if number else 2 * OPERATIONS)
-        found = {name: design.rows(self.held) for name, design in self.designs.items()}
+        found = {name: design.rows(self.held, self.vbuckets) for name, design in self.designs.items()}
         for design in self.designs.values():
             design.is_fed = False
         for _ in range(QUERIES):
@@ -383,26 +459,33 @@ class History:
             self.restart(found)
         if moves:
             self.move(found)
+        if crashes:
+            self.kill(found)
+        if crashes and len(self.cluster.nodes) > 1:
+            self.fail_over(found)
 
 
-def run(cluster, seed, rounds=ROUNDS, moves=False):
+def run(cluster, seed, rounds=ROUNDS, moves=False, crashes=False):
     """One history. Its bucket is new."""
-    print(f"seed {seed}, {len(cluster.nodes)} nodes", flush=True)
-    cluster.rest.create_bucket(BUCKET, quota_mb=100)
+    replica_index, vbuckets = seed % 2, VBUCKETS_CRASHING if crashes else VBUCKETS
+    more = {"replicas": 1, "replicaIndex": replica_index} if crashes and len(cluster.nodes) > 1 else {}
+    told = f", crashes, replicaIndex {replica_index}" if more else ", crashes" if crashes else ""
+    print(f"seed {seed}, {len(cluster.nodes)} nodes{told}", flush=True)
+    cluster.rest.create_bucket(BUCKET, quota_mb=100, numVBuckets=vbuckets, **more)
     cluster.wait_healthy(BUCKET)
-    history, began, number = History(cluster, random.Random(seed)), time.monotonic(), 0
+    history, began, number = History(cluster, vbuckets, random.Random(seed)), time.monotonic(), 0
     try:
         for number in range(rounds):
-            history.round(number, moves)
+            history.round(number, moves, crashes)
         if len(history.members) < len(cluster.nodes):
             history.round(rounds, moves)
     except Wrong as error:
-        sys.exit(f"seed {seed}, {len(cluster.nodes)} nodes, round {number}: {error}")
+        sys.exit(f"seed {seed}, {len(cluster.nodes)} nodes{told}, round {number}: {error}")
     finally:
         history.close()
     cluster.rest.delete_bucket(BUCKET)
-    told = f"  {history.queries} queries, {history.rows} rows"
-    print(f"{told}, {len(history.held)} documents at the end, {time.monotonic() - began:.1f} s", flush=True)
+    counts = f"  {history.queries} queries, {history.rows} rows"
+    print(f"{counts}, {len(history.held)} documents at the end, {time.monotonic() - began:.1f} s", flush=True)
 
 
 def main():
@@ -411,6 +494,7 @@ def main():
     parser.add_argument("--nodes", type=int, choices=[1, 3], help="on so many nodes alone")
     parser.add_argument("--minutes", type=float, help="histories of fresh seeds for so long")
     parser.add_argument("--moves", action="store_true", help="a node leaves and comes back between rounds; of three nodes only")
+    parser.add_argument("--crashes", action="store_true", help="nodes are killed and failed over between rounds")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="changes and queries after them, so many times")
     arguments = parser.parse_args()
     if not unittest.main("test_values", argv=["test_values"], exit=False).result.wasSuccessful():
@@ -423,13 +507,18 @@ def main():
         folder = scratch(f"views-{count}")
         with Cluster(os.environ.get("SETTEE_ADDRESS", "127.0.31.60"), folder, count) as cluster:
             cluster.form(memoryQuota=512)
+            cluster.auto_failover(False)
+            crashes = arguments.crashes
             seeds = [arguments.seed] if arguments.seed is not None else [FIXED_SEED, fresh.getrandbits(32)]
             for seed in seeds:
-                run(cluster, seed, arguments.rounds, arguments.moves)
+                run(cluster, seed, arguments.rounds, arguments.moves, crashes)
+            if arguments.seed is None and not (arguments.moves or crashes):
+                # A short one. The seed says whether copies are indexed.
+                run(cluster, fresh.getrandbits(32), 1, crashes=True)
             left = (until - time.monotonic()) / (1 if count == 3 or arguments.nodes else 2)
             ends = time.monotonic() + left
             while time.monotonic() < ends:
-                run(cluster, fresh.getrandbits(32), arguments.rounds, arguments.moves)
+                run(cluster, fresh.getrandbits(32), arguments.rounds, arguments.moves, crashes)
 
 
 if __name__ == "__main__":

@@ -159,6 +159,8 @@ class Connection:
 class Client(Connection):
     """A connection that said hello, proved who it is and chose a bucket."""
 
+    # How many the bucket has.
+    vbuckets = 1024
     FEATURES = (F_SEQNO, F_XATTR, F_XERROR, F_SELECT, F_SNAPPY, F_JSON, F_ALT, F_DURABILITY, F_PRESERVE)
 
     def __init__(self, address, port, username=None, password=None, bucket=None, features=FEATURES, **options):
@@ -181,7 +183,7 @@ class Client(Connection):
 
     def on(self, opcode, key, **fields):
         """An operation on a document of the default collection."""
-        return self.call(opcode, key=(b"\0" + key) if self.collections else key, vb=vbucket_of(key), **fields)
+        return self.call(opcode, key=(b"\0" + key) if self.collections else key, vb=vbucket_of(key, self.vbuckets), **fields)
 
     def set(self, key, value, flags=0, expiry=0, **fields):
         return self.on(SET, key, extras=struct.pack(">II", flags, expiry), value=value, **fields)
@@ -203,7 +205,7 @@ class Client(Connection):
 
     def persisted(self, key, seqno):
         """Wait until the key's vBucket has `seqno` on disk."""
-        return self.call(SEQNO_PERSISTENCE, vb=vbucket_of(key), extras=struct.pack(">Q", seqno))
+        return self.call(SEQNO_PERSISTENCE, vb=vbucket_of(key, self.vbuckets), extras=struct.pack(">Q", seqno))
 
     def stats(self, group=b"", **fields):
         self.send(frame(STAT, key=group, **fields))
