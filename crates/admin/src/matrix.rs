@@ -135,17 +135,6 @@ fn there(route: &Route) -> There {
     }
     let is_get = route.method == "GET";
     let read_or = |read, write| Permission(if is_get { read } else { write });
-    let settings = |name: &str| match name {
-        "audit" | "audit/descriptors" | "security" | "passwordPolicy" | "clientCertAuth" => {
-            read_or("admin.security!read", "admin.security!write")
-        }
-        "ldap" | "saslauthdAuth" => read_or("admin.security.external!read", "admin.security.external!write"),
-        "logRedaction" => read_or("settings!read", "admin.security!write"),
-        "indexes" | "maxParallelIndexers" => read_or("settings.indexes!read", "settings.indexes!write"),
-        "autoCompaction" => read_or("settings.autocompaction!read", "settings.autocompaction!write"),
-        "web" | "developerPreview" => read_or("settings!read", "admin.setup!write"),
-        _ => read_or("settings!read", "settings!write"),
-    };
     match route.path {
         "versions" | "whoami" | "pools/default/checkPermissions" | "controller/changePassword" => Open,
         path if OPEN.contains(&path) => Open,
@@ -199,7 +188,7 @@ fn there(route: &Route) -> There {
                     Permission("scope.collections!write")
                 }
                 (None, "settings") if path.starts_with("settings/rbac/") => Permission("admin.security!read"),
-                (None, "settings") => settings(path.strip_prefix("settings/").unwrap_or_default()),
+                (None, "settings") => settings(path.strip_prefix("settings/").unwrap_or_default(), is_get),
                 (None, "node") => Permission("admin.setup!write"),
                 (None, "controller") if !is_absent(path) => Permission("pools!write"),
                 (None, "pools" | "poolsStreaming") if is_get && !is_absent(path) => Permission("pools!read"),
@@ -209,6 +198,22 @@ fn there(route: &Route) -> There {
                 _ => There::None,
             }
         }
+    }
+}
+
+/// A setting of the cluster, by what follows `settings/`.
+fn settings(name: &str, is_get: bool) -> There {
+    let read_or = |read, write| There::Permission(if is_get { read } else { write });
+    match name {
+        "audit" | "audit/descriptors" | "security" | "passwordPolicy" | "clientCertAuth" => {
+            read_or("admin.security!read", "admin.security!write")
+        }
+        "ldap" | "saslauthdAuth" => read_or("admin.security.external!read", "admin.security.external!write"),
+        "logRedaction" => read_or("settings!read", "admin.security!write"),
+        "indexes" | "maxParallelIndexers" => read_or("settings.indexes!read", "settings.indexes!write"),
+        "autoCompaction" => read_or("settings.autocompaction!read", "settings.autocompaction!write"),
+        "web" | "developerPreview" => read_or("settings!read", "admin.setup!write"),
+        _ => read_or("settings!read", "settings!write"),
     }
 }
 

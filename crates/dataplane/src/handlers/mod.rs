@@ -108,7 +108,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 }
 
 /// Goes on with a request that was carried out as far as it can be without asking anything again. A durable write needs no lease for
-/// that: what enough copies have is durable whichever node serves by now, and the next active copy lets nobody read the key before it has
+/// that: what enough copies have is durable whichever node serves by now. The next active copy lets nobody read the key before it has
 /// committed the write (`docs/promises.md`).
 #[inline]
 fn go_on(call: &mut Call<'_, '_>) -> Option<Result<(), Stop>> {
