@@ -2,7 +2,8 @@
 //!
 //! At a start the whole file is read into memory, and the checksum of every page is verified there. So damage is
 //! reported at once instead of met later. A clean start waits for no sync; verifying in place would sync several times.
-//! The file itself is opened with the first write, and anew after a write that found no space.
+//! The file itself is opened with the first write, and anew after a write that found no space. Its contents are verified again then, and stay
+//! in memory: nothing is read from an open file.
 //!
 //! Invariants:
 //! - A file is there as a whole or not at all.
@@ -12,6 +13,7 @@
 //!   kernel's memory what never reached the disk. So a file that nobody closed is written again as a whole, and synced.
 //! - Only a write that found no space is tried again. After any other failure the file takes nothing more until the
 //!   process starts again: a sync that is repeated says yes to what the kernel has thrown away.
+//! - Nothing that has changed on the disk is written again as if it were whole.
 
 mod medium;
 
@@ -25,7 +27,8 @@ use redb::{
     backends::InMemoryBackend,
 };
 
-use self::medium::{Fate, Image, Medium, OnDisk, Watched, Worst};
+use self::medium::{Fate, Image, OnDisk, Watched, Worst};
+pub use self::medium::{LogFile, Medium};
 use super::{Batch, LogError, LogStore, Record, Stored};
 
 /// Version of what the tables hold; a file of another one is refused.
@@ -74,7 +77,9 @@ impl DiskLog {
         Self::on(path, Box::new(OnDisk(path.into())))
     }
 
-    fn on(path: &Path, medium: Box<dyn Medium>) -> Self {
+    /// The log in a file elsewhere, which messages call `path`.
+    #[must_use]
+    pub fn on(path: &Path, medium: Box<dyn Medium>) -> Self {
         Self { path: path.into(), medium, open: None, dead: None }
     }
 
@@ -117,13 +122,21 @@ impl DiskLog {
 
     fn open(&self) -> Result<Open, (Fate, Failure)> {
         let io = |error: io::Error| (Fate::after(&error), Failure::from(error));
-        if self.medium.read().map_err(io)?.is_none_or(|bytes| bytes.is_empty()) {
-            // Made as a whole: nobody could tell half a file from a damaged one.
-            let empty = empty_file().map_err(|failure| (Fate::Unproven, failure))?;
-            self.medium.replace(&empty).map_err(io)?;
-        }
+        let contents = match self.medium.read().map_err(io)?.filter(|bytes| !bytes.is_empty()) {
+            Some(bytes) => {
+                // It may have changed on the disk since it was loaded.
+                read_verified(&bytes).map_err(|failure| (Fate::Unproven, failure))?;
+                bytes
+            }
+            None => {
+                // Made as a whole: nobody could tell half a file from a damaged one.
+                let empty = empty_file().map_err(|failure| (Fate::Unproven, failure))?;
+                self.medium.replace(&empty).map_err(io)?;
+                empty
+            }
+        };
         let file = self.medium.open().map_err(io)?;
-        let (file, worst) = Watched::new(file);
+        let (file, worst) = Watched::new(file, &contents).map_err(io)?;
         let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
         let database = database.map_err(|error| (fate_of_failure(&worst), error.into()))?;
         Ok(Open { database, worst })

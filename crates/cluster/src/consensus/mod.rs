@@ -35,7 +35,7 @@ mod state;
 pub use crate::metadata::epoch::{Epoch, Position};
 #[cfg(test)]
 pub(crate) use codec::read_fuzzed;
-pub use disk::DiskLog;
+pub use disk::{DiskLog, LogFile, Medium};
 pub use entry::{Place, Proposal, ProposalId};
 pub use group::{
     Commit, Consensus, ProposeError, Round, StepError, Turn, check_majority_is_lost, epoch_of, found,

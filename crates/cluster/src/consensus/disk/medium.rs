@@ -4,13 +4,14 @@
 //! - The kernel forgets what it could not write once it has said so, and a second sync reports success. So nothing
 //!   reaches a file any more after a failed sync, or after any failure but missing space.
 //! - A file is replaced as a whole or not at all, and durably.
+//! - An open file is only written. What is read of it comes from memory, where it was verified. So a bit that flips on the disk is
+//!   never copied to where a new checksum covers it.
 
 use std::{
     fmt,
     fs::{self, File},
     io::{self, Write as _},
-    ops::Bound,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -18,21 +19,48 @@ use std::{
     },
 };
 
-use redb::{
-    BackendError, StorageBackend,
-    backends::{FileBackend, InMemoryBackend},
-};
+use redb::{StorageBackend, backends::InMemoryBackend};
 
-/// Where the file is. Tests put one there that fails.
-pub(super) trait Medium: Send {
+/// Where a log's file is. Simulations and tests put one there that fails.
+pub trait Medium: Send {
     /// What the file holds, if there is one.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
     fn read(&self) -> io::Result<Option<Vec<u8>>>;
 
     /// Puts a new file with these contents in its place; durable when it returns.
+    ///
+    /// # Errors
+    /// Where that fails.
     fn replace(&self, contents: &[u8]) -> io::Result<()>;
 
     /// Opens the file that is there.
-    fn open(&self) -> io::Result<Box<dyn StorageBackend>>;
+    ///
+    /// # Errors
+    /// Where that fails.
+    fn open(&self) -> io::Result<Box<dyn LogFile>>;
+}
+
+/// An open file of a [`Medium`].
+pub trait LogFile: Send + Sync {
+    /// Makes it as long as that, with zeros where it grows.
+    ///
+    /// # Errors
+    /// Where that fails.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Writes these bytes at that place.
+    ///
+    /// # Errors
+    /// Where that fails.
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// All that was written is durable when it returns.
+    ///
+    /// # Errors
+    /// Where that fails.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// A file of the operating system.
@@ -69,9 +97,22 @@ impl Medium for OnDisk {
         File::open(self.folder())?.sync_all()
     }
 
-    fn open(&self) -> io::Result<Box<dyn StorageBackend>> {
-        let file = private().open(&self.0)?;
-        Ok(Box::new(FileBackend::new(file).map_err(io::Error::other)?))
+    fn open(&self) -> io::Result<Box<dyn LogFile>> {
+        Ok(Box::new(private().open(&self.0)?))
+    }
+}
+
+impl LogFile for File {
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        Self::set_len(self, len)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_all_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
     }
 }
 
@@ -115,17 +156,21 @@ impl Worst {
     }
 }
 
-/// Remembers the worst that has happened to a file, and lets nothing through after that.
+/// A file as `redb` sees it: it remembers the worst that has happened to it, and lets nothing through after that. What is read is what
+/// was in it when it was opened, and what was written since.
 pub(super) struct Watched {
-    file: Box<dyn StorageBackend>,
+    file: Box<dyn LogFile>,
+    seen: InMemoryBackend,
     worst: Worst,
 }
 
 impl Watched {
-    /// The file, and where its fate is noted.
-    pub(super) fn new(file: Box<dyn StorageBackend>) -> (Self, Worst) {
-        let worst = Worst::default();
-        (Self { file, worst: worst.clone() }, worst)
+    /// The file, which holds these bytes, and where its fate is noted.
+    pub(super) fn new(file: Box<dyn LogFile>, contents: &[u8]) -> io::Result<(Self, Worst)> {
+        let (seen, worst) = (InMemoryBackend::new(), Worst::default());
+        seen.set_len(contents.len() as u64)?;
+        StorageBackend::write(&seen, 0, contents)?;
+        Ok((Self { file, seen, worst: worst.clone() }, worst))
     }
 
     fn note<T>(&self, done: io::Result<T>, fate: impl FnOnce(&io::Error) -> Fate) -> io::Result<T> {
@@ -146,58 +191,30 @@ impl fmt::Debug for Watched {
     }
 }
 
-type Lock<T> = Result<T, BackendError>;
-
 impl StorageBackend for Watched {
     fn len(&self) -> io::Result<u64> {
-        self.note(self.file.len(), |_| Fate::Unproven)
+        self.seen.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.note(self.file.read(offset, out), |_| Fate::Unproven)
+        self.seen.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check()?;
-        self.note(self.file.set_len(len), Fate::after)
+        self.note(self.file.set_len(len), Fate::after)?;
+        self.seen.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
         self.check()?;
-        self.note(self.file.sync_data(), |_| Fate::Unproven)
+        self.note(self.file.sync(), |_| Fate::Unproven)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check()?;
-        self.note(self.file.write(offset, data), Fate::after)
-    }
-
-    fn close(&self) -> io::Result<()> {
-        self.file.close()
-    }
-
-    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<bool> {
-        self.file.try_lock_range(start, end)
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<bool> {
-        self.file.try_lock_shared_range(start, end)
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<()> {
-        self.file.lock_range(start, end)
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<()> {
-        self.file.lock_shared_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<()> {
-        self.file.unlock_range(start, end)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<bool> {
-        self.file.query_lock_range(start, end)
+        self.note(self.file.write(offset, data), Fate::after)?;
+        self.seen.write(offset, data)
     }
 }
 

@@ -1,202 +1,11 @@
 //! A disk that fails at every call in turn: what was confirmed is there afterwards, and what is there stays.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, MutexGuard},
-};
+#[path = "../../../../tests/support/shaky_disk.rs"]
+mod shaky_disk;
 
-use redb::StorageBackend;
+use shaky_disk::{Disk, End, Fault, State};
 
 use super::*;
-
-/// What goes wrong, once, at the call with that number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// No space is left; a sync fails for that reason as well.
-    NoSpace,
-    /// An I/O error. After a failed sync the kernel has forgotten what it could not write.
-    Failure,
-    /// A sync says yes and does nothing; any other call does what it should.
-    Lie,
-    /// The process is killed: nothing reaches the file from then on.
-    Kill,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum End {
-    /// The kernel's memory stays.
-    Process,
-    /// It is lost. Of what was not synced any part may have reached the disk, by that seed.
-    Power(u64),
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Write(usize, Vec<u8>),
-    Length(usize),
-}
-
-impl Change {
-    fn apply(&self, file: &mut Vec<u8>) {
-        match self {
-            Self::Length(length) => file.resize(*length, 0),
-            Self::Write(at, bytes) => {
-                file.resize(file.len().max(at + bytes.len()), 0);
-                file[*at..at + bytes.len()].copy_from_slice(bytes);
-            }
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// As processes see it.
-    seen: Option<Vec<u8>>,
-    /// As it is after a power failure.
-    kept: Vec<u8>,
-    named: bool,
-    /// What the next sync has to write.
-    unsynced: Vec<Change>,
-    calls: u64,
-    fault: Option<(u64, Fault)>,
-    has_struck: bool,
-    killed: bool,
-}
-
-impl State {
-    /// Counts a call; what goes wrong with it.
-    fn call(&mut self) -> io::Result<Option<Fault>> {
-        self.calls += 1;
-        let due = self.fault.filter(|(at, _)| *at == self.calls).map(|(_, fault)| fault);
-        self.has_struck |= due.is_some();
-        self.killed |= due == Some(Fault::Kill);
-        if self.killed { Err(io::Error::other("killed")) } else { Ok(due) }
-    }
-
-    fn change(&mut self, change: Change) -> io::Result<()> {
-        match self.call()? {
-            Some(Fault::NoSpace) => return Err(io::ErrorKind::StorageFull.into()),
-            Some(Fault::Failure) => return Err(io::Error::other("failed")),
-            _ => {}
-        }
-        change.apply(self.seen.get_or_insert_default());
-        self.unsynced.push(change);
-        Ok(())
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        let fault = self.call()?;
-        let changes = std::mem::take(&mut self.unsynced);
-        match fault {
-            Some(Fault::NoSpace) => return Err(io::ErrorKind::StorageFull.into()),
-            Some(Fault::Failure) => return Err(io::Error::other("failed")),
-            Some(Fault::Lie) => {}
-            _ => changes.iter().for_each(|change| change.apply(&mut self.kept)),
-        }
-        Ok(())
-    }
-
-    fn end(&mut self, end: End) {
-        self.killed = false;
-        if let End::Power(mut seed) = end {
-            let mut coin = || {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                seed >> 63 == 1
-            };
-            for change in std::mem::take(&mut self.unsynced) {
-                match change {
-                    Change::Write(at, bytes) => {
-                        let sectors = bytes.chunks(512).enumerate().filter(|_| coin());
-                        let written = sectors.map(|(n, sector)| Change::Write(at + n * 512, sector.to_vec()));
-                        written.for_each(|change| change.apply(&mut self.kept));
-                    }
-                    Change::Length(_) if coin() => change.apply(&mut self.kept),
-                    Change::Length(_) => {}
-                }
-            }
-            self.named |= coin();
-            self.seen = self.named.then(|| self.kept.clone());
-        }
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-struct Disk(Arc<Mutex<State>>);
-
-impl Disk {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
-    }
-
-    fn log(&self) -> DiskLog {
-        DiskLog::on(Path::new("log.redb"), Box::new(self.clone()))
-    }
-}
-
-impl Medium for Disk {
-    fn read(&self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.state().seen.clone())
-    }
-
-    fn replace(&self, contents: &[u8]) -> io::Result<()> {
-        let mut state = self.state();
-        match state.call()? {
-            Some(Fault::NoSpace) => return Err(io::ErrorKind::StorageFull.into()),
-            Some(Fault::Failure) => return Err(io::Error::other("failed")),
-            // As long as it is not lost the file is there, whatever was told of it.
-            Some(Fault::Lie) => {
-                let length = contents.len();
-                state.seen = Some(contents.to_vec());
-                state.unsynced =
-                    vec![Change::Length(0), Change::Length(length), Change::Write(0, contents.to_vec())];
-                return Ok(());
-            }
-            _ => {}
-        }
-        state.seen = Some(contents.to_vec());
-        state.kept = contents.to_vec();
-        state.named = true;
-        state.unsynced.clear();
-        Ok(())
-    }
-
-    fn open(&self) -> io::Result<Box<dyn StorageBackend>> {
-        let mut state = self.state();
-        match state.call()? {
-            Some(Fault::NoSpace) => return Err(io::ErrorKind::StorageFull.into()),
-            Some(Fault::Failure) => return Err(io::Error::other("failed")),
-            _ => {}
-        }
-        state.seen.get_or_insert_default();
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl StorageBackend for Disk {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.state().seen.as_ref().map_or(0, Vec::len) as u64)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let state = self.state();
-        let seen = state.seen.as_deref().unwrap_or_default();
-        let range = seen.get(offset as usize..offset as usize + out.len());
-        out.copy_from_slice(range.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.state().change(Change::Length(len as usize))
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.state().sync()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.state().change(Change::Write(offset as usize, data.to_vec()))
-    }
-}
 
 /// The writes of every run: entries come, go at both ends, and a record changes.
 fn writes() -> Vec<Batch> {
@@ -325,9 +134,8 @@ fn a_bit_that_flips_in_what_was_synced_is_noticed_or_changes_nothing() {
         for &(at, bit) in &places {
             let mut flipped = file.clone();
             flipped[at] ^= 1 << bit;
-            let (seen, kept) = (Some(flipped.clone()), flipped);
             let disk = Disk::default();
-            *disk.state() = State { seen, kept, named: true, ..State::default() };
+            *disk.state() = State::holding(flipped);
             match disk.log().load() {
                 Ok(found) => assert!(found == expected, "bit {bit} of byte {at}, closed: {is_closed}"),
                 Err(_) => noticed += 1,
@@ -335,6 +143,69 @@ fn a_bit_that_flips_in_what_was_synced_is_noticed_or_changes_nothing() {
         }
         assert!(noticed > 80, "{noticed} of {}, closed: {is_closed}", places.len());
     }
+}
+
+/// Every byte of a small file, in a closed log and in one whose process was killed: `bit_of` says which of its bits flips, if any.
+fn flip_bytes(bit_of: impl Fn(usize) -> Option<u8>) {
+    let expected = states(&writes()).pop().unwrap();
+    let disk = Disk::default();
+    let mut log = disk.log();
+    writes().iter().for_each(|batch| log.write(std::slice::from_ref(batch)).unwrap());
+    let killed = disk.state().kept.clone();
+    drop(log);
+    let closed = disk.state().kept.clone();
+    for (what, file) in [("killed", killed), ("closed", closed)] {
+        let (mut noticed, mut flipped) = (0, 0);
+        for at in 0..file.len() {
+            let Some(bit) = bit_of(at) else { continue };
+            let disk = Disk::default();
+            *disk.state() = State::holding(file.clone());
+            disk.state().flip(at, bit);
+            flipped += 1;
+            match disk.log().load() {
+                Ok(found) => assert!(found == expected, "bit {bit} of byte {at}, {what}"),
+                Err(_) => noticed += 1,
+            }
+        }
+        assert!(noticed * 100 > flipped, "{noticed} of {flipped}, {what}");
+        println!("{what}: {noticed} of {flipped} were noticed, the others are nowhere in use");
+    }
+}
+
+#[test]
+fn some_bytes_of_a_small_file_are_noticed_or_change_nothing() {
+    flip_bytes(|at| at.is_multiple_of(16_001).then_some((at % 8) as u8));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn each_byte_of_a_small_file_is_noticed_or_changes_nothing() {
+    flip_bytes(|at| Some((at % 8) as u8));
+}
+
+#[test]
+fn pieces_that_are_zeros_or_anything_are_noticed_or_change_nothing() {
+    let expected = states(&writes()).pop().unwrap();
+    let whole = Disk::default();
+    let mut log = whole.log();
+    writes().iter().for_each(|batch| log.write(std::slice::from_ref(batch)).unwrap());
+    let killed = whole.state().clone();
+    drop(log);
+    let closed = whole.state().clone();
+    let mut noticed = 0;
+    for seed in 0..100 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let disk = Disk::default();
+        *disk.state() = if rng.bool() { killed.clone() } else { closed.clone() };
+        for _ in 0..rng.u8(1..4) {
+            assert!(disk.state().rot(&mut rng));
+        }
+        match disk.log().load() {
+            Ok(found) => assert!(found == expected, "seed {seed}"),
+            Err(_) => noticed += 1,
+        }
+    }
+    assert!(noticed > 30, "{noticed} of 100");
 }
 
 #[test]
@@ -345,4 +216,63 @@ fn a_sync_that_lied_is_noticed_or_leaves_an_earlier_state() {
             assert!(states[..=confirmed].contains(&found), "{what}: neither damage nor an earlier state");
         }
     });
+}
+
+/// A log that has read itself, goes on after a bit has flipped, and is read again.
+fn goes_on_after_a_flip(
+    writes: &[Batch],
+    read_again: bool,
+    (at, bit): (usize, u8),
+) -> Result<Stored, LogError> {
+    let disk = Disk::default();
+    let mut log = disk.log();
+    let (before, after) = writes.split_at(writes.len() / 2);
+    before.iter().for_each(|batch| log.write(std::slice::from_ref(batch)).unwrap());
+    if read_again {
+        // Closed: the next write opens it anew.
+        log.load().unwrap();
+    }
+    disk.state().flip(at, bit);
+    for batch in after {
+        // What is refused ends the writing.
+        if log.write(std::slice::from_ref(batch)).is_err() {
+            break;
+        }
+    }
+    drop(log);
+    disk.log().load()
+}
+
+#[test]
+fn what_rots_beneath_an_open_log_is_never_written_again_as_if_it_were_whole() {
+    // More than what is kept in memory of pages; few of the entries change later.
+    let many = Batch {
+        records: vec![(Record::Member, vec![7; 300])],
+        entries: (100..160).map(|index| (index, vec![index as u8; 30_000])).collect(),
+        ..Batch::default()
+    };
+    let few = |at: u64| Batch {
+        records: vec![(Record::HardState, at.to_le_bytes().to_vec())],
+        entries: (at..at + 3).map(|index| (index, vec![at as u8; 900])).collect(),
+        ..Batch::default()
+    };
+    let small: Vec<Batch> = (1..7).map(few).collect();
+    let large: Vec<Batch> = std::iter::once(many).chain(small.clone()).collect();
+    for (writes, read_again) in [(&small, true), (&large, true), (&large, false)] {
+        let may_be = states(writes);
+        let disk = Disk::default();
+        let mut log = disk.log();
+        writes[..writes.len() / 2].iter().for_each(|batch| log.write(std::slice::from_ref(batch)).unwrap());
+        if read_again {
+            log.load().unwrap();
+        }
+        let file = disk.state().kept.clone();
+        let step = places(&file).len() / if file.len() < 2 << 20 { 60 } else { 12 } + 1;
+        for place in places(&file).into_iter().step_by(step) {
+            if let Ok(found) = goes_on_after_a_flip(writes, read_again, place) {
+                let is_one_of_them = may_be[writes.len() / 2..].contains(&found);
+                assert!(is_one_of_them, "{place:?} of {}, read again: {read_again}", file.len());
+            }
+        }
+    }
 }
