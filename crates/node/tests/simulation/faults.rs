@@ -38,6 +38,13 @@ pub(crate) struct Faults {
     pub(crate) bad_disk: u32,
     /// Bits of what lies on a disk with data are not what was written, until somebody does something about it.
     pub(crate) rot: u32,
+    /// The same of a disk with metadata; the node is started again, and is gone if it notices.
+    pub(crate) rotten_log: u32,
+    /// Syncs of a disk with metadata do nothing, until its machine loses power.
+    pub(crate) lying_log: u32,
+    /// Somebody stops a node and copies its disks, all of them. Or puts such a copy in their place, or that of the metadata only, or that of
+    /// the data.
+    pub(crate) old_image: u32,
     /// All disks of a node are gone, and the node with them.
     pub(crate) wipe: u32,
     /// Some cannot hear others for a while.
@@ -87,6 +94,9 @@ impl Faults {
         lost_disks: false,
         bad_disk: NEVER,
         rot: NEVER,
+        rotten_log: NEVER,
+        lying_log: NEVER,
+        old_image: NEVER,
         wipe: NEVER,
         cut: NEVER,
         pause: NEVER,
@@ -222,6 +232,11 @@ impl Faults {
         rebalance: 400,
         ..Self::CALM
     };
+    /// Disks with metadata rot, or lie about what is on them; otherwise the same.
+    pub(crate) const ROTTEN_LOGS: Self =
+        Self { rot: NEVER, wipe: NEVER, bad_disk: 800, rotten_log: 150, lying_log: 150, ..Self::DISKS };
+    /// Disks come back as they were some time ago.
+    pub(crate) const OLD_IMAGES: Self = Self { rot: NEVER, wipe: NEVER, old_image: 100, ..Self::DISKS };
     /// Disks are full for a while; nodes crash one after the other, come and go.
     pub(crate) const FULL_DISKS: Self = Self {
         losses: Losses::OneAtATime,
@@ -254,6 +269,9 @@ impl Faults {
             self.version,
             self.bad_disk,
             self.rot,
+            self.rotten_log,
+            self.lying_log,
+            self.old_image,
             self.wipe,
             self.cut,
             self.pause,

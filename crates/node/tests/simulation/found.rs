@@ -153,4 +153,9 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 20_261_169,
         what: "two nodes were failed over by hand at a risk, without leases, and acknowledged writes until they heard (of the simulation)",
     },
+    Found {
+        kind: &kinds::ROTTEN_LOGS,
+        seed: 69,
+        what: "a disk that had lied was taken for a good one before its node had started again (of the simulation)",
+    },
 ];

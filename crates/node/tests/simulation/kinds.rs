@@ -85,6 +85,20 @@ pub(crate) const DISKS: Kind = Kind {
     millis: 20_000,
 };
 
+pub(crate) const ROTTEN_LOGS: Kind = Kind {
+    name: "logs_that_rot_or_were_never_on_the_disk_are_noticed_or_cost_nothing",
+    setting: Setting { more_nodes: 3, ..Setting::PLAIN },
+    faults: Faults::ROTTEN_LOGS,
+    millis: 20_000,
+};
+
+pub(crate) const OLD_IMAGES: Kind = Kind {
+    name: "an_old_image_of_a_disk_costs_what_its_node_serves_at_most",
+    setting: Setting { more_nodes: 3, ..Setting::PLAIN },
+    faults: Faults::OLD_IMAGES,
+    millis: 20_000,
+};
+
 pub(crate) const ALL: Kind =
     Kind { name: "everything_at_once", setting: Setting::PLAIN, faults: Faults::ALL, millis: 20_000 };
 

@@ -1,13 +1,18 @@
 //! A node's machine: what is left of the node when its process ends, and its clock.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
-use base::{BucketUuid, NodeId, Now};
-use cluster::consensus::{Batch, LogError, LogStore as _, Member, MemoryLog};
+use base::{BucketUuid, NodeId, Now, VbId};
+use cluster::consensus::{Batch, LogError, Member};
 use fastrand::Rng;
-use storage::Fs as _;
+use storage::{FaultFs, Fs as _};
 
 use crate::{
+    log_disk::{self, LogDisk},
     process::Process,
     support::{Disk as _, FaultDisk, START_SECS},
 };
@@ -75,7 +80,7 @@ pub(crate) enum End {
 
 /// What lies on the disks.
 pub(crate) struct Shelf {
-    pub(crate) log: MemoryLog,
+    pub(crate) log: LogDisk,
     buckets: BTreeMap<BucketUuid, Vec<Arc<FaultDisk>>>,
     /// Nothing more fits. (The log of the metadata lies elsewhere.)
     pub(crate) is_full: bool,
@@ -83,8 +88,8 @@ pub(crate) struct Shelf {
     pub(crate) syncs_fail: bool,
     /// Bits of the data are not what was written.
     pub(crate) is_rotten: bool,
-    /// Writes of the metadata fail.
-    pub(crate) log_fails: bool,
+    /// They lack what was written since they were as they are: see [`Shelf::restore`].
+    pub(crate) is_old: bool,
     /// Of a new bucket, at most.
     pub(crate) shards: usize,
     /// What a bucket may take of the machine's memory.
@@ -94,22 +99,18 @@ pub(crate) struct Shelf {
     seed: u64,
 }
 
+/// All that lay on a machine's disks some time ago.
+pub(crate) struct Image {
+    log: log_disk::Image,
+    buckets: BTreeMap<BucketUuid, Vec<FaultFs>>,
+}
+
 impl Shelf {
-    pub(crate) fn new(shards: usize, (quota_bytes, purge_secs): (u64, u32), seed: u64) -> Self {
-        let (log, buckets) = (MemoryLog::default(), BTreeMap::new());
-        let (is_full, syncs_fail, is_rotten, log_fails) = (false, false, false, false);
-        Self {
-            log,
-            buckets,
-            is_full,
-            syncs_fail,
-            is_rotten,
-            log_fails,
-            shards,
-            quota_bytes,
-            purge_secs,
-            seed,
-        }
+    /// `first` is what the log of the metadata begins with.
+    pub(crate) fn new(first: Batch, shards: usize, (quota_bytes, purge_secs): (u64, u32), seed: u64) -> Self {
+        let (log, buckets) = (LogDisk::new(first), BTreeMap::new());
+        let (is_full, syncs_fail, is_rotten, is_old) = (false, false, false, false);
+        Self { log, buckets, is_full, syncs_fail, is_rotten, is_old, shards, quota_bytes, purge_secs, seed }
     }
 
     /// The disks of a bucket, which are new if it is.
@@ -140,7 +141,7 @@ impl Shelf {
     /// Another disk is in the place of that with the data.
     pub(crate) fn lose_data(&mut self) {
         self.buckets.clear();
-        self.is_rotten = false;
+        (self.is_rotten, self.is_old) = (false, false);
         self.seed = self.seed.wrapping_add(1);
     }
 
@@ -160,15 +161,25 @@ impl Shelf {
         self.is_rotten
     }
 
-    /// Writes metadata. Of a write that fails nobody knows whether it is on the disk: it is if `reaches`.
-    pub(crate) fn write_log(&mut self, batches: &[Batch], reaches: bool) -> Result<(), LogError> {
-        if !self.log_fails || reaches {
-            self.log.write(batches)?;
+    /// As everything is now. The process has ended as asked to.
+    pub(crate) fn image(&self) -> Image {
+        let copies =
+            |disks: &Vec<Arc<FaultDisk>>| disks.iter().map(|disk| disk.fs.image(self.seed)).collect();
+        let buckets = self.buckets.iter().map(|(uuid, disks)| (uuid.clone(), copies(disks))).collect();
+        Image { log: self.log.image(), buckets }
+    }
+
+    /// Everything is as it was then, or only the log of the metadata, or only the data.
+    pub(crate) fn restore(&mut self, image: Image, log: bool, data: bool) {
+        if log {
+            self.log.restore(image.log);
         }
-        if self.log_fails {
-            return Err(LogError::Store { path: "log".into(), reason: "the disk fails".into() });
+        if data {
+            let disk = |(shard, fs)| Arc::new(FaultDisk::over(fs, shard as u32));
+            let disks = |disks: Vec<FaultFs>| disks.into_iter().enumerate().map(disk).collect();
+            self.buckets = image.buckets.into_iter().map(|(uuid, list)| (uuid, disks(list))).collect();
+            self.is_old = true;
         }
-        Ok(())
     }
 
     /// Whether anything more fits.
@@ -199,12 +210,15 @@ pub(crate) struct Machine {
     pub(crate) starts_at: u64,
     /// Its disks are gone, all of them: it will never be that node again.
     pub(crate) is_wiped: bool,
+    /// Somebody has copied its disks.
+    pub(crate) image: Option<Image>,
+    /// What it has served since its data became old.
+    pub(crate) served_by_old_data: BTreeSet<(BucketUuid, VbId)>,
 }
 
 impl Machine {
-    /// A machine that has never run; `first` is what its log begins with.
-    pub(crate) fn new(member: Member, first: Batch, clock: Clock, mut shelf: Shelf) -> Self {
-        shelf.log.write(&[first]).unwrap();
+    /// A machine that has never run.
+    pub(crate) fn new(member: Member, clock: Clock, shelf: Shelf) -> Self {
         Self {
             member,
             clock,
@@ -216,6 +230,8 @@ impl Machine {
             log_hangs_until: 0,
             starts_at: 0,
             is_wiped: false,
+            image: None,
+            served_by_old_data: BTreeSet::new(),
         }
     }
 
@@ -229,26 +245,32 @@ impl Machine {
     }
 
     /// Starts the process, of a version that understands metadata up to `level`; `boot` is its randomness.
-    pub(crate) fn start(&mut self, boot: u64, level: u32, at: u64) {
-        let process = Process::start(&self.member, level, &mut self.shelf, boot, self.clock.now(at));
+    ///
+    /// # Errors
+    /// Where the log of the metadata is damaged.
+    pub(crate) fn start(&mut self, boot: u64, level: u32, at: u64) -> Result<(), LogError> {
+        let process = Process::start(&self.member, level, &mut self.shelf, boot, self.clock.now(at))?;
         self.process = Some(process);
         self.paused_until = self.sleeps_until;
+        Ok(())
     }
 
     /// Ends the process. Nobody else may hold on to its buckets any more. `written`: how many of the writes that the log
-    /// of the metadata waits for are made all the same.
-    pub(crate) fn stop(&mut self, end: End, written: usize, at: u64) {
+    /// of the metadata waits for are made all the same; the one after them is half done.
+    pub(crate) fn stop(&mut self, end: End, written: usize, at: u64, rng: &mut Rng) {
         let Some(process) = self.process.take() else { return };
         let now = self.clock.now(at);
         let unwritten = process.end(end == End::Clean, self.shelf.is_full || self.shelf.is_bad(), now);
-        let written = if end == End::Clean && !self.shelf.log_fails {
-            unwritten.len()
-        } else {
-            written.min(unwritten.len())
-        };
-        for batches in unwritten.into_iter().take(written) {
-            self.shelf.log.write(&batches).unwrap();
+        let log = &mut self.shelf.log;
+        let is_clean = end == End::Clean && !log.fails;
+        let written = if is_clean { unwritten.len() } else { written.min(unwritten.len()) };
+        let mut unwritten = unwritten.into_iter();
+        let works = unwritten.by_ref().take(written).all(|batches| log.write(&batches, rng).is_ok());
+        if let Some(batches) = unwritten.next().filter(|_| works && !is_clean) {
+            log.write_and_die(&batches, rng);
         }
+        // A disk that lies loses nothing before somebody means it to.
+        log.end(is_clean, matches!(end, End::PowerLoss | End::DiskLost) && !log.lies, rng);
         for disk in self.shelf.buckets.values().flatten() {
             match end {
                 End::Clean => {}

@@ -31,6 +31,7 @@ mod invariants;
 mod journal;
 mod kinds;
 mod link;
+mod log_disk;
 mod machine;
 mod network;
 mod open_bucket;
@@ -39,6 +40,8 @@ mod parts;
 mod process;
 mod scanner;
 mod setting;
+#[path = "../../../cluster/tests/support/shaky_disk.rs"]
+mod shaky_disk;
 #[path = "../../../replication/tests/shared/sink.rs"]
 mod sink;
 mod subscriber;
@@ -48,6 +51,8 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+// What is said of a log's disk elsewhere.
+use cluster::consensus::{DiskLog, LogFile, Medium};
 use found::FOUND;
 use kinds::Kind;
 use world::World;
@@ -151,6 +156,16 @@ fn what_is_planned_leaves_nobody_in_doubt() {
 #[test]
 fn disks_that_rot_or_are_gone_cost_nothing_that_a_majority_has() {
     endure_all(&kinds::DISKS);
+}
+
+#[test]
+fn logs_that_rot_or_were_never_on_the_disk_are_noticed_or_cost_nothing() {
+    endure_all(&kinds::ROTTEN_LOGS);
+}
+
+#[test]
+fn an_old_image_of_a_disk_costs_what_its_node_serves_at_most() {
+    endure_all(&kinds::OLD_IMAGES);
 }
 
 #[test]

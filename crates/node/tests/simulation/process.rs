@@ -4,6 +4,7 @@
 
 mod at_any_price;
 mod leaving;
+mod old_log;
 mod view;
 
 use std::{
@@ -16,7 +17,7 @@ use base::{BucketUuid, Cas, Datatype, DocKey, HashedKey, NodeId, Now, Status, Vb
 use cluster::{
     Command, Lease, Metadata, NodeReport,
     consensus::{
-        Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId, Version, epoch_of,
+        Batch, Consensus, Epoch, LogError, Member, Outcome, Proposal, ProposalId, Version, epoch_of,
     },
 };
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
@@ -115,6 +116,8 @@ pub(crate) struct Process {
     uuid: String,
     part: Participant<Waiting, ()>,
     log: LogWriter,
+    /// Its log may lack what it has confirmed.
+    has_old_log: bool,
     /// What is to be carried out.
     to_carry_out: Option<Applied<()>>,
     /// Everything was carried out that was agreed on before this start.
@@ -147,9 +150,18 @@ pub(crate) struct Process {
 
 impl Process {
     /// Of a version that understands metadata up to `level`.
-    pub(crate) fn start(member: &Member, level: u32, shelf: &mut Shelf, boot: u64, now: Now) -> Self {
+    ///
+    /// # Errors
+    /// Where the log of the metadata is damaged.
+    pub(crate) fn start(
+        member: &Member,
+        level: u32,
+        shelf: &mut Shelf,
+        boot: u64,
+        now: Now,
+    ) -> Result<Self, LogError> {
         let version = Version { highest: level, ..Version::THIS };
-        let group = Consensus::open_as(&shelf.log.load().unwrap(), boot, version).unwrap();
+        let group = Consensus::open_as(&shelf.log.load()?, boot, version).unwrap();
         let metadata = Arc::clone(group.metadata());
         let ms = now.mono_millis;
         let mut process = Self {
@@ -157,6 +169,7 @@ impl Process {
             id: member.node,
             uuid: member.uuid.clone(),
             log: LogWriter::default(),
+            has_old_log: shelf.log.is_old,
             to_carry_out: None,
             caught_up: group.has_caught_up(),
             life: 0,
@@ -180,7 +193,7 @@ impl Process {
             reopen_at: ms,
         };
         process.reconcile(shelf, now);
-        process
+        Ok(process)
     }
 
     /// Ends it; what the log of the metadata has not been given yet.
@@ -245,7 +258,8 @@ impl Process {
             let _ = self.part.step(Some(from), &message);
             let group = self.part.group();
             let is_removed = group.metadata().has_removed(self.id);
-            let broken = group.broken().filter(|_| !self.log.is_lost() && !is_removed);
+            let is_expected = self.log.is_lost() || self.has_old_log || is_removed;
+            let broken = group.broken().filter(|_| !is_expected);
             assert_eq!(broken, None, "{}", self.id);
         }
     }
@@ -302,7 +316,7 @@ impl Process {
             if !outside.disk_works || !outside.log_works {
                 return;
             }
-            let outcome = shelf.write_log(batches, outside.rng.bool());
+            let outcome = shelf.log.write(batches, outside.rng);
             match self.log.ended(outcome, now) {
                 Some(WriteEnded::Written(write)) => self.part.written(&write),
                 Some(WriteEnded::Lost(reason)) => {

@@ -186,6 +186,23 @@ impl FaultFs {
         })))
     }
 
+    /// Another disk, which holds what a process sees of this one, all of it synced.
+    #[must_use]
+    pub fn image(&self, seed: u64) -> Self {
+        let image = Self::new(seed);
+        let names = self.0.lock().names.clone();
+        for (path, inode) in names {
+            let bytes = inode.lock().bytes.clone();
+            let content = Content { durable_length: bytes.len(), bytes, ..Content::default() };
+            let inode = Arc::new(Mutex::new(content));
+            let disk = &mut *image.0.lock();
+            disk.names.insert(path.clone(), Arc::clone(&inode));
+            disk.durable_names.insert(path, Arc::clone(&inode));
+            disk.inodes.push(Arc::downgrade(&inode));
+        }
+        image
+    }
+
     /// Power fails: what was not synced is lost or not, as the seed says. The disk is usable again afterwards.
     pub fn crash(&self) {
         let disk = &mut *self.0.lock();

@@ -4,12 +4,17 @@
 //! written, or that it cannot say. Nothing that is damaged is taken for absent, here or on a copy that is made from it.
 //!
 //! A node whose disks are gone, that with the metadata too, is that node no more. An operator fails it over and has it removed; what is
-//! added in its place is another node.
+//! added in its place is another node. The same becomes of a node that finds the log of its metadata damaged when it starts.
+//!
+//! A disk with metadata may lie: it confirms what it does not write, and its machine loses power. Or somebody puts an image of a node's disks in
+//! their place that was made when the node had been stopped. Then the node's log, or its data, are as they were some time ago. It may
+//! notice that its log lacks what it had confirmed; then it serves nothing, and is removed. Otherwise it goes on. Nothing is promised
+//! of what it serves by old data, but all else is kept. Nothing else is lost meanwhile, and all nodes know what was agreed on.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use base::NodeId;
-use cluster::{Command, FailOver, Membership, Metadata};
+use cluster::{Command, FailOver, Membership, Metadata, consensus::LogError};
 
 use super::{World, mishaps::Mend, verdict::HEALING_MILLIS};
 use crate::{
@@ -65,26 +70,162 @@ impl World {
     }
 
     pub(super) fn wipe(&mut self) {
-        let newest = Arc::clone(self.newest());
-        let Some(id) = self.any_node().filter(|id| newest.node_by_id(*id).is_some()) else { return };
+        let Some(id) = self.any_node().filter(|id| self.may_go(*id)) else { return };
+        self.stop(id, End::DiskLost);
+        self.journal.note(format_args!("{id} is gone with all its disks"));
+        self.tally.wiped += 1;
+        self.give_up(id);
+    }
+
+    /// Whether the others go on if that node never comes back.
+    fn may_go(&self, id: NodeId) -> bool {
         // A majority that is lost for good is a matter of its own: who votes may be about to change.
-        if self.processes().any(Process::has_proposed) {
-            return;
+        if self.newest().node_by_id(id).is_none() || self.processes().any(Process::has_proposed) {
+            return false;
         }
         let voters =
             self.processes().find(|process| process.leads()).map(Process::voters).unwrap_or_default();
         let is_left = |voter: &NodeId| {
             *voter != id && self.machines.get(voter).is_some_and(|one| one.process.is_some())
         };
-        if voters.iter().filter(|voter| is_left(voter)).count() * 2 <= voters.len() {
+        voters.iter().filter(|voter| is_left(voter)).count() * 2 > voters.len()
+    }
+
+    /// A node never comes back.
+    fn give_up(&mut self, id: NodeId) {
+        self.lost_something();
+        if self.takes_along(id, End::DiskLost) {
+            self.risk_everything("what only a node had that is gone is gone");
+        }
+        let machine = self.machine(id);
+        machine.shelf.lose_data();
+        (machine.is_wiped, machine.starts_at) = (true, u64::MAX);
+    }
+
+    pub(super) fn rot_log(&mut self) {
+        let Some(id) = self.any_node().filter(|id| self.may_go(*id)) else { return };
+        let Self { machines, rng, .. } = self;
+        if !machines.get_mut(&id).expect("one of the machines").shelf.log.rot(rng) {
             return;
         }
-        self.stop(id, End::DiskLost);
-        self.journal.note(format_args!("{id} is gone with all its disks"));
-        self.tally.wiped += 1;
+        self.journal.note(format_args!("the log of {id} rots"));
+        self.tally.rotten_logs += 1;
         self.lost_something();
+        let at = self.journal.now + self.rng.u64(0..4_000);
+        self.mends.push((at, Mend::RottenLog(id)));
+    }
+
+    /// It notices, or what has rotted was not in use any more.
+    pub(super) fn restart_with_rotten_log(&mut self, id: NodeId) {
+        if self.machines.get(&id).is_none_or(|machine| !machine.shelf.log.is_rotten || machine.is_wiped) {
+            return;
+        }
+        if self.newest().node_by_id(id).is_some() && !self.may_go(id) {
+            let again = self.journal.now + self.rng.u64(50..500);
+            return self.mends.push((again, Mend::RottenLog(id)));
+        }
+        let end = self.rng.choice([End::Clean, End::Killed, End::PowerLoss]).unwrap_or(End::Killed);
+        self.stop(id, end);
+        let starts_at = self.journal.now + self.rng.u64(50..1_000);
+        self.machine(id).starts_at = starts_at;
+    }
+
+    /// A node does not start: its log is damaged.
+    pub(super) fn gone_with_its_log(&mut self, id: NodeId, error: &LogError) {
+        self.journal.note(format_args!("{id} does not start: {error}"));
+        self.tally.damaged_logs += 1;
+        self.give_up(id);
+    }
+
+    /// A disk with metadata begins to lie, or its machine loses power.
+    pub(super) fn lie(&mut self) {
+        let lies = self.machines.values().find(|machine| machine.shelf.log.lies).map(Machine::id);
+        let Some(id) = lies else {
+            let Some(id) = self.any_node() else { return };
+            self.journal.note(format_args!("the disk with the metadata of {id} lies"));
+            self.machine(id).shelf.log.set_lies(true);
+            return;
+        };
+        if self.is_settled() && self.may_go(id) {
+            self.journal.note(format_args!("{id} loses what its disk has confirmed"));
+            self.tally.lying_logs += 1;
+            self.stop(id, End::PowerLoss);
+            let starts_at = self.journal.now + self.rng.u64(50..1_000);
+            let Self { machines, rng, .. } = self;
+            let machine = machines.get_mut(&id).expect("one of the machines");
+            machine.shelf.log.lose_power(rng);
+            machine.starts_at = starts_at;
+        }
+    }
+
+    /// Somebody stops a node and copies its disks, or puts a copy into their place.
+    pub(super) fn copy_or_restore(&mut self) {
+        let has_image = |machine: &&Machine| machine.image.is_some();
+        let copied = self.machines.values().find(has_image).map(Machine::id);
+        let Some(id) = copied.filter(|_| self.rng.u8(0..4) > 0).or_else(|| self.any_node()) else { return };
+        if !self.may_go(id) {
+            return;
+        }
+        let image = self.machine(id).image.take();
+        let end = if image.is_none() { End::Clean } else { End::Killed };
+        self.stop(id, end);
+        let (log, data) = self.rng.choice([(true, true), (true, false), (false, true)]).unwrap_or_default();
+        let starts_at = self.journal.now + self.rng.u64(50..5_000);
         let machine = self.machine(id);
-        (machine.is_wiped, machine.starts_at) = (true, u64::MAX);
+        machine.starts_at = starts_at;
+        if let Some(image) = image {
+            machine.shelf.restore(image, log, data);
+            machine.served_by_old_data.clear();
+            self.journal.note(format_args!("old disks of {id}: log {log}, data {data}"));
+        } else {
+            machine.image = Some(machine.shelf.image());
+            self.tally.images += 1;
+            self.journal.note(format_args!("the disks of {id} are copied"));
+        }
+    }
+
+    /// A node starts.
+    pub(super) fn starts_with_what_it_had(&mut self, id: NodeId) {
+        let shelf = &self.machines[&id].shelf;
+        self.tally.old_logs += u64::from(shelf.log.is_old);
+        self.tally.old_data += u64::from(shelf.is_old);
+    }
+
+    /// What a node serves by old data is promised to nobody. One that has noticed that its log is old serves nothing, and is
+    /// removed.
+    pub(super) fn follow_old_images(&mut self) {
+        let mut risked = BTreeSet::new();
+        let mut known = Vec::new();
+        for machine in self.machines.values_mut() {
+            let Some(process) = &mut machine.process else { continue };
+            if machine.shelf.is_old {
+                let active = process.active().into_iter().map(|(bucket, vb, _)| (bucket.clone(), vb));
+                risked.extend(active.filter(|copy| machine.served_by_old_data.insert(copy.clone())));
+                machine.shelf.is_old = self.is_fragile;
+            }
+            if machine.shelf.log.is_old && process.is_known_to_be_old() {
+                assert!(
+                    process.active().is_empty(),
+                    "{} serves by an old log, and knows",
+                    machine.member.node
+                );
+                known.push(machine.member.node);
+            } else if process.has_what_it_lacked() {
+                machine.shelf.log.is_old = false;
+            }
+        }
+        if !risked.is_empty() {
+            self.journal.note(format_args!("{} vBuckets are served by old data", risked.len()));
+            self.risk_vbs(&risked);
+        }
+        for id in known {
+            if self.rng.u32(0..LOOKS) == 0 {
+                self.journal.note(format_args!("{id} has noticed that its log is old"));
+                self.tally.old_logs_noticed += 1;
+                self.stop(id, End::Killed);
+                self.give_up(id);
+            }
+        }
     }
 
     /// An operator fails a node over that is gone, unless that has happened by itself, and has it removed.
@@ -103,11 +244,11 @@ impl World {
         }
     }
 
-    /// Nobody waits any longer for a node that is gone.
+    /// Nobody waits any longer for a node that is gone, or turns out to be.
     pub(super) fn part_with_all_wiped(&mut self) {
         let until = self.journal.now + HEALING_MILLIS;
-        while self.machines.values().any(|machine| machine.is_wiped) {
-            assert!(self.journal.now < until, "a node that is gone is still there: {:#?}", self.newest());
+        while !self.is_settled() {
+            assert!(self.journal.now < until, "quiet is waited for in vain: {}", self.what_is_left());
             let newest = Arc::clone(self.newest());
             self.part_with_the_wiped(&newest);
             self.step();

@@ -145,14 +145,19 @@ impl World {
         self.journal
             .note(format_args!("{} vBuckets may be lost with {nodes:?}, {kept} are not", risked.len()));
         self.tally.vbs_kept += kept;
-        self.clients.forget_some(&risked);
+        self.risk_vbs(&risked);
+    }
+
+    /// Nothing is promised any more of what was written to these so far.
+    pub(super) fn risk_vbs(&mut self, risked: &BTreeSet<(BucketUuid, VbId)>) {
+        self.clients.forget_some(risked);
         let of_vb = |bucket: &BucketUuid, key: &[u8]| {
             let key = key.strip_suffix(MARK_SUFFIX).unwrap_or(key);
             let vb = vbucket_of(DocKey::trusted(key).logical(), VBUCKETS);
             risked.contains(&(bucket.clone(), vb))
         };
         self.invariants.histories.forget_some(of_vb);
-        self.invariants.never_back.forget_some(&risked);
+        self.invariants.never_back.forget_some(risked);
         self.invariants.resolution.forget();
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum Mend {
     BadDisk(NodeId),
     /// Somebody gives a node whose disk rots another one, with nothing on it.
     RottenDisk(NodeId),
+    /// Somebody starts a node again whose log rots.
+    RottenLog(NodeId),
     /// Somebody changes after how long nodes are failed over.
     ChangeTimeout,
     /// The node that has formed the group anew is lost as well.
@@ -62,6 +64,15 @@ impl World {
         }
         if self.happens(faults.wipe) && self.may_lose_something() {
             self.wipe();
+        }
+        if self.happens(faults.rotten_log) && self.may_lose_something() {
+            self.rot_log();
+        }
+        if self.happens(faults.lying_log) && self.may_lose_something() {
+            self.lie();
+        }
+        if self.happens(faults.old_image) && self.may_lose_something() && self.is_settled() {
+            self.copy_or_restore();
         }
         if self.happens(faults.cut) && self.may_be_away() {
             self.cut();
@@ -153,12 +164,13 @@ impl World {
         self.watch.lose(id);
         self.scans.lose(id);
         let (written, at) = (self.rng.usize(0..4), self.journal.now);
-        self.machine(id).stop(end, written, at);
+        let Self { machines, rng, .. } = self;
+        machines.get_mut(&id).expect("one of the machines").stop(end, written, at, rng);
     }
 
     /// Whether something may go with a node that ends like this although it was acknowledged as safe. Of a copy that counts alone,
     /// where no other is configured, a majority has what that node has in memory.
-    fn takes_along(&self, id: NodeId, end: End) -> bool {
+    pub(super) fn takes_along(&self, id: NodeId, end: End) -> bool {
         let is_memory_promised = self.faults.promise().level < DurabilityLevel::PersistToMajority;
         let forgets = |info: &BucketInfo| match info.kind {
             BucketKind::Couchbase => end == End::DiskLost || (end != End::Clean && is_memory_promised),
@@ -172,7 +184,10 @@ impl World {
         let (boot, at) = (self.rng.u64(..), self.journal.now);
         self.journal.note(format_args!("{id} starts"));
         let level = self.versions.of(id);
-        self.machine(id).start(boot, level, at);
+        if let Err(error) = self.machine(id).start(boot, level, at) {
+            return self.gone_with_its_log(id, &error);
+        }
+        self.starts_with_what_it_had(id);
     }
 
     /// Separates some from the others, in both directions or one, for a while or again and again.
@@ -276,7 +291,7 @@ impl World {
         if is_data {
             shelf.set_syncs_fail(true);
         } else {
-            shelf.log_fails = true;
+            shelf.log.fails = true;
         }
         self.mends.push((until, Mend::BadDisk(id)));
     }
@@ -292,7 +307,7 @@ impl World {
         let machine = self.machine(id);
         machine.starts_at = starts_at.max(machine.starts_at);
         machine.shelf.set_syncs_fail(false);
-        machine.shelf.log_fails = false;
+        machine.shelf.log.fails = false;
     }
 
     fn slow_link(&mut self) {
@@ -324,6 +339,7 @@ impl World {
                 }
                 Mend::BadDisk(id) => self.mend_disk(id),
                 Mend::RottenDisk(id) => self.replace_rotten_disk(id),
+                Mend::RottenLog(id) => self.restart_with_rotten_log(id),
                 Mend::ChangeTimeout => self.change_timeout(),
                 Mend::LoseFounder(id) => self.lose_founder(id),
                 Mend::SlowLink(a, b) => self.network.slow_down((a, b), 0),
@@ -355,11 +371,11 @@ impl World {
         self.journal.note(format_args!("healing"));
         (self.network.loss, self.network.repeats, self.network.breaks) = (0, 0, NEVER);
         self.network.mend_all();
-        self.mends.clear();
+        self.mends.retain(|(_, mend)| matches!(mend, Mend::RottenLog(_)));
         self.lost = None;
         for id in self.ids() {
             let shelf = &self.machines[&id].shelf;
-            if shelf.syncs_fail || shelf.log_fails {
+            if shelf.syncs_fail || shelf.log.fails {
                 self.mend_disk(id);
             }
             self.replace_rotten_disk(id);
@@ -373,6 +389,10 @@ impl World {
                 process.stalled_until = [0; PARTS];
             }
             machine.shelf.set_full(false);
+            // One that has lost power says itself what it lacks when its node starts.
+            if machine.process.is_some() {
+                machine.shelf.log.set_lies(false);
+            }
             if machine.process.is_none() && !machine.is_wiped {
                 machine.starts_at = now;
             }

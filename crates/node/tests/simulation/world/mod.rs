@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use base::{BucketUuid, NodeId, Seqno, VbId};
 use cluster::{
     Membership, Metadata, NodeInfo, Ports,
-    consensus::{Epoch, Member, found, join},
+    consensus::{Batch, Epoch, Member, found, join},
 };
 use engine::Waiter;
 use fastrand::Rng;
@@ -95,6 +95,13 @@ struct Tally {
     suspends: u64,
     bad_disks: u64,
     rotten_disks: u64,
+    rotten_logs: u64,
+    lying_logs: u64,
+    damaged_logs: u64,
+    images: u64,
+    old_logs: u64,
+    old_data: u64,
+    old_logs_noticed: u64,
     wiped: u64,
     leaps: u64,
     stalls: u64,
@@ -129,7 +136,7 @@ impl World {
             let member = member(id);
             let first = if id == NodeId(0) { found(&member, &metadata) } else { join(&member) };
             let clock = clock(&mut rng);
-            (id, Machine::new(member, first.unwrap(), clock, shelf(&mut rng, &setting)))
+            (id, Machine::new(member, clock, shelf(&mut rng, &setting, first.unwrap())))
         });
         let machines = machines.collect();
         let mut network = Network::new();
@@ -187,6 +194,7 @@ impl World {
         for id in self.ids() {
             self.run(id);
         }
+        self.follow_old_images();
         self.follow_strays();
         self.note_damage();
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
@@ -332,9 +340,9 @@ impl World {
                 let epoch = self.processes().map(Process::epoch).max().unwrap_or_default();
                 let member = Member { peers: newest.nodes.clone(), epoch, ..member(node.id) };
                 let first = join(&member).unwrap();
-                let shelf = shelf(&mut self.rng, &self.setting);
+                let shelf = shelf(&mut self.rng, &self.setting, first);
                 let clock = clock(&mut self.rng);
-                self.machines.insert(node.id, Machine::new(member, first, clock, shelf));
+                self.machines.insert(node.id, Machine::new(member, clock, shelf));
                 self.tally.joined += 1;
             }
         }
@@ -602,8 +610,8 @@ fn clock(rng: &mut Rng) -> Clock {
     Clock::new(rng.u64(0..1_000_000), rng.i64(-1_000..=1_000), rng.i64(-500..=500))
 }
 
-fn shelf(rng: &mut Rng, setting: &Setting) -> Shelf {
-    Shelf::new(rng.usize(1..=2), (setting.quota_bytes, setting.purge_secs), rng.u64(..))
+fn shelf(rng: &mut Rng, setting: &Setting, first: Batch) -> Shelf {
+    Shelf::new(first, rng.usize(1..=2), (setting.quota_bytes, setting.purge_secs), rng.u64(..))
 }
 
 fn info(id: NodeId) -> NodeInfo {

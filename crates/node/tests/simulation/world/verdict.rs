@@ -43,7 +43,6 @@ impl World {
     pub(crate) fn heal_and_check(&mut self) {
         self.mend_everything();
         self.part_with_all_wiped();
-        self.until("quiet", Self::is_settled);
         self.bring_versions_up_to_date();
         self.bring_everybody_in();
         let before = self.clients.written;
@@ -203,7 +202,7 @@ impl World {
         mended && quiet && newest.rebalance.is_none() && self.machines.values().all(knows)
     }
 
-    fn what_is_left(&self) -> String {
+    pub(super) fn what_is_left(&self) -> String {
         let newest = self.newest();
         let mut text = format!("version {}, rebalance {:?}\n", newest.version, newest.rebalance);
         for machine in self.machines.values() {
