@@ -52,7 +52,7 @@ pub enum Holder {
 
 /// A newcomer's place.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entered<H> {
+pub struct Admitted<H> {
     /// Names the connection.
     pub number: u64,
     /// The stranger that has to go for it: number and what the owner gave with it.
@@ -104,7 +104,7 @@ impl<H> Places<H> {
     }
 
     /// A place for a connection from `address`.
-    pub fn enter(&mut self, address: IpAddr, handle: H) -> Entered<H> {
+    pub fn admit(&mut self, address: IpAddr, handle: H) -> Admitted<H> {
         let network = network_of(address);
         let own = self.addresses.get(&network);
         let own_oldest = own.and_then(|numbers| numbers.first().copied());
@@ -118,7 +118,7 @@ impl<H> Places<H> {
         self.next += 1;
         self.strangers.insert(number, (network, handle));
         self.addresses.entry(network).or_default().insert(number);
-        Entered { number, ended }
+        Admitted { number, ended }
     }
 
     /// Gives a connection to somebody else.
@@ -202,7 +202,7 @@ mod tests {
 
     /// Enters and logs in.
     fn log_in(places: &mut Places<()>, holder: &Holder) -> Result<u64, TooMany> {
-        let number = places.enter(address(200), ()).number;
+        let number = places.admit(address(200), ()).number;
         places.belong(number, &Holder::Stranger, holder)?;
         Ok(number)
     }
@@ -211,18 +211,18 @@ mod tests {
     fn the_oldest_stranger_goes_first_and_users_stay() {
         let mut places = Places::new(8, 4);
         log_in(&mut places, &user("ann")).unwrap();
-        let strangers: Vec<u64> = (1..9).map(|number| places.enter(address(number), ()).number).collect();
-        let entered = places.enter(address(99), ());
-        assert_eq!(entered.ended, Some((strangers[0], ())));
+        let strangers: Vec<u64> = (1..9).map(|number| places.admit(address(number), ()).number).collect();
+        let admitted = places.admit(address(99), ());
+        assert_eq!(admitted.ended, Some((strangers[0], ())));
         assert_eq!(places.len(), 9);
     }
 
     #[test]
     fn a_flood_from_one_address_ends_its_own_connections() {
         let mut places = Places::new(8, 4);
-        let other = places.enter(address(1), ()).number;
+        let other = places.admit(address(1), ()).number;
         for _ in 0..100 {
-            places.enter(address(2), ());
+            places.admit(address(2), ());
         }
         assert_eq!(places.len(), 3, "two of one address at a time");
         assert!(places.has_stranger(other));
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     fn connections_that_end_leave_nothing_behind() {
         let mut places = Places::new(1, 1);
-        let first = places.enter(address(1), ()).number;
-        let _second = places.enter(address(2), ());
-        let third = places.enter(address(3), ());
+        let first = places.admit(address(1), ()).number;
+        let _second = places.admit(address(2), ());
+        let third = places.admit(address(3), ());
         assert_eq!(third.ended, Some((first, ())));
         places.leave(first, &Holder::Stranger);
         let ann = log_in(&mut places, &user("ann")).unwrap();

@@ -45,15 +45,15 @@ impl ListenerPlaces {
     }
 
     /// A place for a connection from `address`. An older stranger's connection may be ended for it.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Place {
         let go = Arc::new(Notify::new());
-        let entered = self.places().enter(address, Arc::clone(&go));
-        if let Some((_, go)) = entered.ended {
+        let admitted = self.places().admit(address, Arc::clone(&go));
+        if let Some((_, go)) = admitted.ended {
             go.notify_one();
         }
         Place {
             all: Arc::clone(self),
-            number: entered.number,
+            number: admitted.number,
             holder: Mutex::default(),
             failures: AtomicU32::new(0),
             go,

@@ -122,7 +122,7 @@ pub async fn serve<S: Surface + ?Sized>(
                 continue;
             }
         };
-        let place = places.enter(peer.ip());
+        let place = places.admit(peer.ip());
         let tls = tls.as_ref().map(|now| TlsAcceptor::from(now()));
         let (surface, closing) = (Arc::clone(&surface), closing.clone());
         tokio::spawn(async move { accept(stream, peer, tls, surface, limits, closing, place).await });

@@ -13,6 +13,7 @@ use watch::{
     silences::Outbox,
 };
 
+use super::ticks::Ticks;
 use crate::{control::Control, duties::webhook, past::forecasts::OVERHEAD_PERCENT};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -23,17 +24,11 @@ const SOON_SECS: u64 = 14 * DAY_SECS;
 const DAY_SECS: u64 = 24 * 3600;
 
 /// Looks until `ended`.
-pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
+pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
     let sender = webhook::Sender::start(Arc::clone(&control), ended.clone());
     let (mut known, mut outbox) = (None, Outbox::default());
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            // An error means that the sender is gone: the node stops as well.
-            _ = ended.wait_for(|stop| *stop) => return,
-            _ = ticks.tick() => {}
-        }
+    let mut ticks = Ticks::every(LOOK_EVERY, ended);
+    while ticks.next().await {
         control.look_at_alerts().iter().for_each(tell);
         let metadata = control.metadata();
         let webhook = Webhook::of(&metadata);
@@ -52,14 +47,9 @@ pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>)
 }
 
 /// Has forecasts made until `ended`. They have a task of their own, because they take a while where there are many buckets.
-pub(crate) async fn foretell(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ended.wait_for(|stop| *stop) => return,
-            _ = ticks.tick() => {}
-        }
+pub(crate) async fn foretell(control: Arc<Control>, ended: flags::Receiver<bool>) {
+    let mut ticks = Ticks::every(LOOK_EVERY, ended);
+    while ticks.next().await {
         let now = control.unix_secs();
         let buckets: Vec<_> =
             control.open_buckets().metered_buckets().into_iter().map(|(bucket, _)| bucket).collect();

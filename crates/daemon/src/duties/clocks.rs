@@ -7,6 +7,7 @@ use cluster::ClusterError;
 use tokio::sync::watch as flags;
 use watch::skew::ahead;
 
+use super::ticks::Ticks;
 use crate::control::Control;
 
 /// The question what time it is.
@@ -47,18 +48,9 @@ pub(crate) fn answer(control: &Arc<Control>) {
 }
 
 /// Compares until `ended`.
-pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
-    let mut ticks = tokio::time::interval(ASK_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            // An error means that the sender is gone: the node stops as well.
-            _ = ended.wait_for(|stop| *stop) => return,
-            _ = ticks.tick() => {}
-        }
-        tokio::select! {
-            _ = ended.wait_for(|stop| *stop) => return,
-            () = control.compare_clocks() => {}
-        }
+pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
+    let mut ticks = Ticks::every(ASK_EVERY, ended);
+    while ticks.next().await {
+        ticks.unless_ended(control.compare_clocks()).await;
     }
 }

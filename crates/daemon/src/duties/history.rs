@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::Gate as _;
 use tokio::sync::watch as flags;
 
+use super::ticks::Ticks;
 use crate::control::Control;
 
 /// Between two looks for buckets that are new.
@@ -13,16 +14,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOKS_PER_WRITE: u32 = 60;
 
 /// Reads and writes until `ended`. The last write is [`Control::write_pasts`].
-pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
+    let mut ticks = Ticks::every(LOOK_EVERY, ended);
     let mut looks = 0_u32;
-    loop {
-        tokio::select! {
-            // An error means that the sender is gone: the node stops as well.
-            _ = ended.wait_for(|stop| *stop) => return,
-            _ = ticks.tick() => {}
-        }
+    while ticks.next().await {
         looks = looks.wrapping_add(1);
         let is_due = looks.is_multiple_of(LOOKS_PER_WRITE);
         if is_due || control.gauges().history().has_unread() {

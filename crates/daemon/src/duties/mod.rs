@@ -6,4 +6,5 @@ mod history;
 mod objectives;
 mod probing;
 mod serving;
+mod ticks;
 mod webhook;

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch as flags;
 
+use super::ticks::Ticks;
 use crate::control::Control;
 
 /// Between two looks at the histograms.
@@ -12,16 +13,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOKS_PER_WRITE: u32 = 60;
 
 /// Looks and writes until `ended`. The last write is [`Control::write_pasts`].
-pub(crate) async fn run(control: Arc<Control>, mut ended: flags::Receiver<bool>) {
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
+    let mut ticks = Ticks::every(LOOK_EVERY, ended);
     let mut looks = 0_u32;
-    loop {
-        tokio::select! {
-            // An error means that the sender is gone: the node stops as well.
-            _ = ended.wait_for(|stop| *stop) => return,
-            _ = ticks.tick() => {}
-        }
+    while ticks.next().await {
         if control.caught_up() {
             control.look_at_objectives();
         }

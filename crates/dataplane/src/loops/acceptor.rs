@@ -258,7 +258,7 @@ impl Accepting {
             return;
         }
         let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) else { return };
-        let (place, ended) = self.places.enter(address);
+        let (place, ended) = self.places.admit(address);
         if let Some(ended) = ended {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
             for mailbox in self.mailboxes.iter() {

@@ -29,10 +29,10 @@ impl DataPlaces {
     }
 
     /// A place for a connection from `address`, and the stranger that has to go for it.
-    pub(crate) fn enter(&self, address: IpAddr) -> (Place, Option<u64>) {
-        let entered = self.0.lock().enter(address, ());
-        let place = Place { all: self.clone(), number: entered.number, holder: Holder::Stranger };
-        (place, entered.ended.map(|(number, ())| number))
+    pub(crate) fn admit(&self, address: IpAddr) -> (Place, Option<u64>) {
+        let admitted = self.0.lock().admit(address, ());
+        let place = Place { all: self.clone(), number: admitted.number, holder: Holder::Stranger };
+        (place, admitted.ended.map(|(number, ())| number))
     }
 
     /// Connections that are there.

@@ -5,7 +5,11 @@ use base::{Cas, HashedKey, Now, Status, VbId};
 use crate::{
     api::{doc::DocView, notify::Refusal},
     bucket::Bucket,
-    vbucket::version::Found,
+    shard::{Env, deferred::DeferredEffects},
+    vbucket::{
+        VBucket,
+        version::{Current, Found},
+    },
 };
 
 impl Bucket {
@@ -24,17 +28,7 @@ impl Bucket {
         let ctx = self.key_context(vb, key, now)?;
         let mut deferred = ctx.deferred();
         let mut v = ctx.lock()?;
-        let Found::Live(current) = v.settle_for_write(&ctx.env, key, &mut deferred)? else {
-            v.ops.get_misses += 1;
-            return Err(Status::KeyNotFound.into());
-        };
-        if v.locks.holder(key.hash, key.key.encoded(), now).is_some() {
-            v.ops.lock_errors += 1;
-            return Err(Status::Locked.into());
-        }
-        if !current.resident {
-            return Err(v.missing(key));
-        }
+        v.settle_to_read_and_change(&ctx.env, key, now, &mut deferred)?;
         let cas = v.next_cas(&ctx.env, None, &mut deferred)?;
         v.locks.acquire(key, cas, secs, now).map_err(|_| Status::TemporaryFailure)?;
         v.ops.get_hits += 1;
@@ -64,5 +58,29 @@ impl Bucket {
                 Ok(())
             }
         }
+    }
+}
+
+impl VBucket {
+    /// The document that a command reads and changes at the same time. It is not locked, and its value is in memory.
+    pub(super) fn settle_to_read_and_change(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        now: Now,
+        deferred: &mut DeferredEffects<'_>,
+    ) -> Result<Current, Refusal> {
+        let Found::Live(current) = self.settle_for_write(env, key, deferred)? else {
+            self.ops.get_misses += 1;
+            return Err(Status::KeyNotFound.into());
+        };
+        if self.locks.holder(key.hash, key.key.encoded(), now).is_some() {
+            self.ops.lock_errors += 1;
+            return Err(Status::Locked.into());
+        }
+        if !current.resident {
+            return Err(self.missing(key));
+        }
+        Ok(current)
     }
 }

@@ -36,18 +36,7 @@ impl Bucket {
         let arena = &ctx.env.shard.arena;
         let mut deferred = ctx.deferred();
         let mut v = ctx.lock()?;
-        let found = v.settle_for_write(&ctx.env, key, &mut deferred)?;
-        let Found::Live(current) = found else {
-            v.ops.get_misses += 1;
-            return Err(Status::KeyNotFound.into());
-        };
-        if v.locks.holder(key.hash, key.key.encoded(), now).is_some() {
-            v.ops.lock_errors += 1;
-            return Err(Status::Locked.into());
-        }
-        if !current.resident {
-            return Err(v.missing(key));
-        }
+        let current = v.settle_to_read_and_change(&ctx.env, key, now, &mut deferred)?;
         v.ops.get_hits += 1;
         let mutated = if expiry == current.meta.expiry {
             Mutated {
@@ -67,8 +56,9 @@ impl Bucket {
             let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
             let new = NewItem::new(arena, &meta, key.key.encoded(), item.value())
                 .ok_or_else(|| self.out_of_memory())?;
+            let found = Found::Live(current);
             let version = Version { cas: None, rev: v.next_rev(&found), durable: None };
-            let mutated = v.put(&ctx.env, key, Some(&current), new, version, &mut deferred)?;
+            let mutated = v.put(&ctx.env, key, found.live(), new, version, &mut deferred)?;
             v.ops.updates += 1;
             mutated
         };
