@@ -11,62 +11,55 @@ use protocol::{
     text::{Command, Parsed, parse},
 };
 
-use super::{BATCH, Connection};
+use super::{decode::decode, requests::Requests, turn::BATCH};
 use crate::{
     handlers::text,
-    request::{context::Context, opcodes, stage::Stage},
+    request::{context::Context, opcodes, session::Session},
 };
 
-impl Connection {
-    /// Whether everything waits for a document to come from disk.
-    fn waits_for_disk(&self) -> bool {
-        self.blocked && self.waiting.stages().any(|(_, stage)| matches!(stage, Stage::Fetch { .. }))
-    }
-
-    /// Asks for the documents of the requests in `input`, which are behind the one that waits.
-    pub(super) fn look_ahead(&self, input: &[u8], context: &mut Context) {
-        let Some(bucket) = self.session.attached().filter(|_| self.waits_for_disk()) else { return };
-        let mut keys = std::mem::take(&mut context.keys);
-        let mut rest = input;
-        for _ in 0..BATCH {
-            let Decoded::Frame(frame) = decode_frame_within(rest, base::limits::FRAME_BODY_BYTES_MAX) else {
-                break;
-            };
-            rest = rest.get(frame.packet_len()..).unwrap_or_default();
-            if let Ok(request) = self.decode(&frame, None, &mut keys)
-                && opcodes::of(request.loud).needs_value
-            {
-                bucket.engine.fetch_ahead(request.vb, request.key);
-            }
-        }
-        context.keys = keys;
-    }
-
-    /// As [`Connection::look_ahead`], for text.
-    pub(super) fn look_ahead_text(&self, input: &[u8], context: &mut Context) {
-        let Some(bucket) = self.session.attached().filter(|_| self.waits_for_disk()) else { return };
-        let mut scratch = std::mem::take(&mut context.keys);
-        let mut ask = |logical: &[u8]| {
-            if let Ok(key) = text::encoded(logical, &mut scratch) {
-                bucket.engine.fetch_ahead(self.session.vbucket_of(logical), HashedKey::new(key));
-            }
+/// Asks for the documents of the requests in `input`, which are behind the one that waits.
+pub(super) fn of_binary(requests: &Requests, session: &Session, input: &[u8], context: &mut Context) {
+    let Some(bucket) = session.attached().filter(|_| requests.wait_for_disk()) else { return };
+    let mut keys = std::mem::take(&mut context.keys);
+    let mut rest = input;
+    for _ in 0..BATCH {
+        let Decoded::Frame(frame) = decode_frame_within(rest, base::limits::FRAME_BODY_BYTES_MAX) else {
+            break;
         };
-        // What waits itself may be the rest of a longer list.
-        for packet in self.waiting.packets() {
-            if let Parsed::Command { command, .. } = parse(packet, base::limits::VALUE_BYTES_MAX) {
-                keys_of(&command).take(BATCH).for_each(&mut ask);
-            }
+        rest = rest.get(frame.packet_len()..).unwrap_or_default();
+        if let Ok(request) = decode(session, &frame, None, &mut keys)
+            && opcodes::of(request.loud).needs_value
+        {
+            bucket.engine.fetch_ahead(request.vb, request.key);
         }
-        let mut rest = input;
-        for _ in 0..BATCH {
-            let Parsed::Command { command, length } = parse(rest, base::limits::VALUE_BYTES_MAX) else {
-                break;
-            };
-            rest = rest.get(length..).unwrap_or_default();
+    }
+    context.keys = keys;
+}
+
+/// As [`of_binary`], for text.
+pub(super) fn of_text(requests: &Requests, session: &Session, input: &[u8], context: &mut Context) {
+    let Some(bucket) = session.attached().filter(|_| requests.wait_for_disk()) else { return };
+    let mut scratch = std::mem::take(&mut context.keys);
+    let mut ask = |logical: &[u8]| {
+        if let Ok(key) = text::encoded(logical, &mut scratch) {
+            bucket.engine.fetch_ahead(session.vbucket_of(logical), HashedKey::new(key));
+        }
+    };
+    // What waits itself may be the rest of a longer list.
+    for packet in requests.waiting.packets() {
+        if let Parsed::Command { command, .. } = parse(packet, base::limits::VALUE_BYTES_MAX) {
             keys_of(&command).take(BATCH).for_each(&mut ask);
         }
-        context.keys = scratch;
     }
+    let mut rest = input;
+    for _ in 0..BATCH {
+        let Parsed::Command { command, length } = parse(rest, base::limits::VALUE_BYTES_MAX) else {
+            break;
+        };
+        rest = rest.get(length..).unwrap_or_default();
+        keys_of(&command).take(BATCH).for_each(&mut ask);
+    }
+    context.keys = scratch;
 }
 
 /// The keys whose values a command reads.

@@ -1,73 +1,92 @@
-//! A connection that speaks the memcached text protocol.
+//! The memcached text protocol of a client.
 
-use protocol::text::Command;
+use protocol::text::{Command, Parsed, parse};
 
-use super::{After, CHECKED_REQUESTS, Connection, Flow, Protocol, TURN_REQUESTS};
+use super::{
+    look_ahead,
+    requests::{Client, Requests},
+    turn::{After, CHECKED_REQUESTS, Flow, TURN_REQUESTS, Turn},
+};
 use crate::{
-    handlers::text::{Step, TextCall},
-    net::output::Output,
-    request::{
-        context::Context,
-        stage::{Resumed, Stop},
-    },
+    handlers::text::{Step, TextCall, TextState},
+    request::stage::{Resumed, Stop},
 };
 
-impl Connection {
-    pub(super) fn consume_text(
-        &mut self,
-        input: &[u8],
-        out: &mut Output,
-        context: &mut Context,
-    ) -> (usize, After) {
+/// A client that speaks the text protocol.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    requests: Requests,
+    state: TextState,
+}
+
+impl Client for Text {
+    fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    fn requests_mut(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+
+    fn execute_all(&mut self, input: &[u8], turn: &mut Turn<'_>) -> (usize, After) {
         let mut at = 0;
         let mut executed = 0;
-        if self.session.attached().is_none() {
-            out.bytes.extend_from_slice(b"SERVER_ERROR no bucket is served on this port\r\n");
+        if turn.session.attached().is_none() {
+            turn.out.bytes.extend_from_slice(b"SERVER_ERROR no bucket is served on this port\r\n");
             return (0, After::Close);
         }
         loop {
-            if self.blocked {
+            if self.requests.blocked {
                 return (at, After::Blocked);
             }
-            if out.is_full() || executed >= TURN_REQUESTS {
+            if turn.out.is_full() || executed >= TURN_REQUESTS {
                 return (at, After::Again);
             }
             let rest = input.get(at..).unwrap_or_default();
-            let Protocol::Text(state) = &mut self.protocol else { return (at, After::Close) };
-            match state.step(rest, out) {
+            match self.state.step(rest, turn.out) {
                 Step::Need(need) => return (at, After::Need(need)),
                 Step::Skip(length) => at += length,
                 Step::Close => return (at, After::Close),
                 Step::Command(command, length) => {
                     let packet = rest.get(..length).unwrap_or_default();
-                    let flow = self.execute_text(packet, &command, None, out, context);
+                    let flow = self.execute(packet, &command, None, turn);
                     if flow == Flow::Close {
                         return (at, After::Close);
                     }
                     at += length;
                     if flow == Flow::Parked {
-                        self.look_ahead_text(input.get(at..).unwrap_or_default(), context);
+                        let behind = input.get(at..).unwrap_or_default();
+                        look_ahead::of_text(&self.requests, turn.session, behind, turn.context);
                     }
                     executed += 1;
-                    context.check_turn_time |= executed % CHECKED_REQUESTS == 0;
+                    turn.context.check_turn_time |= executed % CHECKED_REQUESTS == 0;
                 }
             }
-            if context.is_turn_over() {
+            if turn.context.is_turn_over() {
                 return (at, After::Again);
             }
         }
     }
 
-    pub(super) fn execute_text(
+    fn resume(&mut self, packet: &[u8], resumed: Resumed, turn: &mut Turn<'_>) -> Flow {
+        match parse(packet, base::limits::VALUE_BYTES_MAX) {
+            Parsed::Command { command, .. } => self.execute(packet, &command, Some(resumed), turn),
+            // Only whole commands are parked.
+            _ => Flow::Close,
+        }
+    }
+}
+
+impl Text {
+    fn execute(
         &mut self,
         packet: &[u8],
         command: &Command<'_>,
         resumed: Option<Resumed>,
-        out: &mut Output,
-        context: &mut Context,
+        turn: &mut Turn<'_>,
     ) -> Flow {
-        let ticket = self.waiting.ticket_for(resumed.as_ref());
-        let session = &mut self.session;
+        let ticket = self.requests.waiting.ticket_for(resumed.as_ref());
+        let Turn { session, out, context } = turn;
         let mut call = TextCall { session, out, context, ticket, resumed, rest: None };
         let outcome = call.execute(command);
         let rest = call.rest.take();
@@ -75,9 +94,9 @@ impl Connection {
             Ok(()) => Flow::Next,
             Err(Stop::Park(stage, deadline)) => {
                 let packet = rest.as_deref().unwrap_or(packet);
-                self.waiting.park(packet, stage, ticket, deadline, context);
-                self.barrier = true;
-                self.blocked = true;
+                self.requests.waiting.park(packet, stage, ticket, deadline, turn.context);
+                self.requests.barrier = true;
+                self.requests.blocked = true;
                 Flow::Parked
             }
             Err(_) => Flow::Close,

@@ -2,7 +2,7 @@
 //!
 //! What is wished for is said as a whole, as often as one likes; links compare it with what they have. A link is dialled by a
 //! task of the control plane ([`dial`]), which makes the whole handshake. It then belongs to a data-plane loop like any
-//! connection (`connection::inbound`), until it breaks or is not wanted any more. The task waits for that and dials again, after a
+//! connection (`connection::link`), until it breaks or is not wanted any more. The task waits for that and dials again, after a
 //! pause that grows while nothing works, for as long as the link is wished for. Nothing here decides what is followed.
 //!
 //! How a link fares can be seen from outside at any time ([`LinkList::views`]), most of all when it does not: a replica that

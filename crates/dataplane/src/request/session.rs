@@ -226,6 +226,11 @@ impl Session {
         self.identity.domain != Domain::Anonymous
     }
 
+    /// Whether somebody has logged in, or no login is needed for its bucket.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_logged_in() || self.attached().is_some()
+    }
+
     #[inline]
     pub(crate) fn has(&self, feature: Feature) -> bool {
         self.features.contains(feature)

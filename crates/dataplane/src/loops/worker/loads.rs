@@ -23,7 +23,7 @@ pub(super) fn look(connections: &mut Slab<Live>, now_millis: u64, millis: u64) -
     let mut busiest: BinaryHeap<Reverse<(u64, u64, ConnectionId)>> = BinaryHeap::with_capacity(BUSIEST + 1);
     let mut open = 0;
     for live in connections.iter_mut() {
-        live.traffic.answered = live.connection.answered;
+        live.traffic.answered = live.connection.answered();
         if live.connection.is_link() {
             live.looked_at = live.traffic;
             continue;

@@ -1,6 +1,6 @@
 //! A link's connection in a data-plane loop: bytes in, replica fed, answers out.
 //!
-//! It is driven as any connection is: [`Inbound::consume`] takes the complete packets of what was read, [`Inbound::tend`] runs
+//! It is driven as any connection is: [`Link::consume`] takes the complete packets of what was read, [`Link::pump`] runs
 //! once per turn. While the replica has no room nothing is executed, so nothing is read either, and the node that
 //! is followed notices by its window: there is no message for it.
 
@@ -11,10 +11,9 @@ use engine::{Bucket, Waiter};
 use protocol::binary::{Decoded, decode_frame_within};
 use replication::consumer::{Broken, Consumer, Taken};
 
-use super::After;
+use super::turn::{After, Protocol, Turn};
 use crate::{
-    net::output::Output,
-    request::context::Context,
+    request::{context::Context, session::Session},
     state::link::{LinkOrder, LinkWish, WISHES},
 };
 
@@ -22,7 +21,7 @@ use crate::{
 const ROOM_MILLIS: u64 = 10;
 
 /// See the module header.
-pub(crate) struct Inbound {
+pub(super) struct Link {
     order: LinkOrder,
     consumer: Consumer<Arc<Bucket>>,
     /// What the consumer was told to follow.
@@ -37,25 +36,14 @@ pub(crate) struct Inbound {
     has_more: bool,
 }
 
-impl fmt::Debug for Inbound {
+impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbound").field("link", &self.order.link).finish_non_exhaustive()
+        f.debug_struct("Link").field("link", &self.order.link).finish_non_exhaustive()
     }
 }
 
-impl Inbound {
-    /// Takes a connection over. `waiter` names it.
-    pub(crate) fn new(order: LinkOrder, waiter: Waiter, context: &Context) -> Self {
-        let wish = Arc::clone(&order.wish);
-        let stats = Arc::clone(&order.link.stats);
-        let consumer = Consumer::new(Arc::clone(&wish.engine), waiter, context.now, stats);
-        *order.link.seat.lock() = Some(waiter);
-        // What has been wished for since is looked up in the first turn.
-        Self { order, consumer, wish, look: true, blocked: None, timer: None, has_more: true }
-    }
-
-    /// Woken by the engine or by new wishes.
-    pub(crate) fn wake(&mut self, ticket: u64) {
+impl Protocol for Link {
+    fn wake(&mut self, ticket: u64, _: &mut Session) {
         if ticket == WISHES {
             self.look = true;
         } else {
@@ -66,18 +54,15 @@ impl Inbound {
         }
     }
 
-    /// Whether nothing may be read.
-    pub(crate) fn is_blocked(&self) -> bool {
+    fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
 
-    /// Whether [`Self::tend`] has something to do at once.
-    pub(crate) fn has_more(&self) -> bool {
+    fn has_streams_ready(&self, _: &Session) -> bool {
         self.has_more
     }
 
-    /// The beginning of a turn.
-    pub(crate) fn catch_up(&mut self, out: &mut Output, context: &Context) -> After {
+    fn catch_up(&mut self, Turn { out, context, .. }: &mut Turn<'_>) -> After {
         if self.order.link.is_over() {
             return After::Close;
         }
@@ -97,8 +82,7 @@ impl Inbound {
         After::Ready
     }
 
-    /// Takes the complete packets at the beginning of `input`; returns how many bytes they were.
-    pub(crate) fn consume(&mut self, input: &[u8], out: &mut Output, context: &Context) -> (usize, After) {
+    fn consume(&mut self, input: &[u8], Turn { out, context, .. }: &mut Turn<'_>) -> (usize, After) {
         let mut at = 0;
         loop {
             if out.is_full() {
@@ -136,13 +120,11 @@ impl Inbound {
         }
     }
 
-    /// Something was read that is no whole packet yet.
-    pub(crate) fn hear_part(&mut self, context: &Context) {
+    fn hear_part(&mut self, context: &Context) {
         self.consumer.hear_part(context.now);
     }
 
-    /// Once per turn; false if the connection is to be closed.
-    pub(crate) fn tend(&mut self, out: &mut Output, context: &mut Context) -> bool {
+    fn pump(&mut self, Turn { out, context, .. }: &mut Turn<'_>) -> bool {
         let tended: Result<(), Broken> =
             self.consumer.tend(context.now, self.blocked.is_none(), &mut out.bytes);
         self.publish();
@@ -153,6 +135,18 @@ impl Inbound {
         self.has_more = self.consumer.has_more(context.now);
         self.set_timer(context);
         true
+    }
+}
+
+impl Link {
+    /// Takes a connection over. `waiter` names it.
+    pub(super) fn new(order: LinkOrder, waiter: Waiter, context: &Context) -> Self {
+        let wish = Arc::clone(&order.wish);
+        let stats = Arc::clone(&order.link.stats);
+        let consumer = Consumer::new(Arc::clone(&wish.engine), waiter, context.now, stats);
+        *order.link.seat.lock() = Some(waiter);
+        // What has been wished for since is looked up in the first turn.
+        Self { order, consumer, wish, look: true, blocked: None, timer: None, has_more: true }
     }
 
     fn set_timer(&mut self, context: &mut Context) {
@@ -181,7 +175,7 @@ impl Inbound {
     }
 }
 
-impl Drop for Inbound {
+impl Drop for Link {
     fn drop(&mut self) {
         *self.order.link.seat.lock() = None;
         for vb in 0..self.wish.engine.vbuckets() {
