@@ -130,9 +130,6 @@ fn of_documents(route: &Route) -> Option<&'static str> {
 
 fn there(route: &Route) -> There {
     use There::{Open, Permission};
-    if let Some(permission) = of_settee(route).or_else(|| of_documents(route)) {
-        return Permission(permission);
-    }
     let is_get = route.method == "GET";
     let read_or = |read, write| Permission(if is_get { read } else { write });
     match route.path {
@@ -195,7 +192,7 @@ fn there(route: &Route) -> There {
                 (None, "pools") if path == "pools/default" || path.contains("addNode") => {
                     Permission("pools!write")
                 }
-                _ => There::None,
+                _ => of_settee(route).or_else(|| of_documents(route)).map_or(There::None, Permission),
             }
         }
     }
