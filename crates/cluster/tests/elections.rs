@@ -570,7 +570,9 @@ fn what_a_node_holds_that_has_just_left_is_not_replaced_by_nothing() {
 /// Nor is it waited for where the copy that is left has something: that may be more by then.
 #[test]
 fn a_copy_that_has_something_takes_the_place_of_one_that_has_just_left() {
-    for left in [whole(0), whole(3), VbReport { may_lack: true, ..whole(3) }] {
+    let killed = VbReport { may_lack: true, ..whole(3) };
+    let empty_on_disk = VbReport { vb_uuid: VbUuid(0).of_generation(4), ..whole(0) };
+    for left in [whole(0), whole(3), killed, VbReport { may_lack: true, ..empty_on_disk }] {
         assert_eq!(is_left_with(left).elected_within(20_000), Some(1), "{left:?}");
     }
 }

@@ -208,7 +208,9 @@ impl Scene<'_> {
     /// Whether all that answered have lost everything, while a node that was failed over gracefully holds what there was. It has not been
     /// removed since, and nobody has said that it comes back without that.
     fn is_empty_beside_leavers(&self, answers: &[(NodeId, &VbReport)]) -> bool {
-        let has_lost_all = |copy: &VbReport| copy.may_lack && copy.high_seqno == Seqno(0);
+        // It is empty and on no branch that an active copy has begun: nothing of it was found on disk.
+        let has_lost_all =
+            |copy: &VbReport| copy.may_lack && copy.high_seqno == Seqno(0) && copy.vb_uuid.generation() == 0;
         let holds = |&node: &NodeId| {
             let info = self.meta.node_by_id(node);
             self.held_before(node) && info.is_some_and(|info| info.recovery != Some(Recovery::Full))

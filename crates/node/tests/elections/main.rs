@@ -164,12 +164,6 @@ fn members_and_settings_change_between_faults() {
     sizes(2, 1, BucketKind::Ephemeral, [1, 0, 1]);
 }
 
-/// One of two copies leaves in good order, and the disk of the other one may be lost before that is agreed on.
-#[test]
-fn a_copy_leaves_gracefully_before_another_is_lost() {
-    sizes(2, 0, BucketKind::Couchbase, [1, 1, 1]);
-}
-
 /// Were copies not to say that they may have lost something, a write would be lost by one kill. The search has to find that.
 #[test]
 fn copies_that_hide_what_they_have_lost_are_found_out() {
