@@ -5,11 +5,13 @@ that was acknowledged as durable.
 `compat/run load`
 """
 
+import base64
 import json
 import os
 import subprocess
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 from settee.node import PASSWORD, USERNAME, Node, binary, scratch
@@ -100,6 +102,28 @@ def property_files(node):
         assert sum(rows) == operations == 4000, lines
 
 
+def queries_in_a_mix(node):
+    """Rows of a view are asked for beside reads and writes, with figures of their own; an answer that is none is an error."""
+    views = {"views": {"all": {"map": "function (doc, meta) { emit(meta.id, null); }"}}}
+    address = f"http://{node.address}:{node.ports['capi']}/{BUCKET}/_design/every"
+    login = base64.b64encode(f"{USERNAME}:{PASSWORD}".encode()).decode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Basic {login}"}
+    request = urllib.request.Request(address, json.dumps(views).encode(), headers, method="PUT")
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 201, answer.status
+    mix = ["--mix", "get=6,set=2,query=2", "-n", RECORDS, "--seconds", 2, "--warmup", 0]
+    asked = [*mix, "--query", "every/all?key={key}&stale=ok"]
+    for more in (["--rate", 500], ["--rate", 500, "--processes", 2], ["--closed", "-c", 4, "--pipeline", 2]):
+        run = report(node, *asked, *more)
+        operations = run["operations"]
+        query, everything = operations["query"]["ok"], sum(op["ok"] + op["misses"] for op in operations.values())
+        assert 0.1 * everything < query < 0.3 * everything and run["errors"] == 0, (more, run)
+        assert operations["query"]["ok_us"]["count"] == query, (more, run)
+    lacking = report(node, *mix, "--query", "every/nothing", "--rate", 100)
+    query = lacking["operations"]["query"]
+    assert query["ok"] == 0 and query["errors"] > 0, lacking
+
+
 def validated_through_kills(node):
     with ValidatedLoad(node, BUCKET, seconds=8, durability="persistToMajority") as told:
         for _ in range(3):
@@ -113,7 +137,7 @@ def main():
     with Node(os.environ["SETTEE_ADDRESS"], scratch("load")) as node:
         node.initialise()
         node.rest.create_bucket(BUCKET, quota_mb=256)
-        for check in (filled_and_drained, counts_add_up, property_files, validated_through_kills):
+        for check in (filled_and_drained, counts_add_up, property_files, queries_in_a_mix, validated_through_kills):
             began = time.monotonic()
             check(node)
             print(f"{check.__name__}: ok in {time.monotonic() - began:.1f} s", flush=True)

@@ -15,6 +15,7 @@ mod map;
 pub mod rest;
 mod sample;
 mod scram;
+mod session;
 
 pub use address::with_port;
 pub use body::Body;
@@ -24,3 +25,4 @@ pub use error::{ClientError, Result};
 pub use map::ClusterMap;
 pub use rest::Rest;
 pub use sample::{Facts, Sampled};
+pub use session::Session;

@@ -11,6 +11,8 @@ pub struct ClusterMap {
     pub version: (i64, i64),
     /// `host:port` of each node's data port, in the order the vBucket map numbers them.
     pub nodes: Vec<String>,
+    /// `host:port` where views are asked for, of each node that answers there.
+    pub views: Vec<String>,
     /// Per vBucket the number of the active node; `None` while nobody serves it.
     active: Vec<Option<u16>>,
 }
@@ -25,6 +27,7 @@ impl ClusterMap {
         let bad = |what: &str| ClientError::Protocol(format!("cluster configuration: {what}"));
         let config: Value = serde_json::from_slice(json).map_err(|e| bad(&e.to_string()))?;
         let nodes = nodes(&config, host).ok_or_else(|| bad("no node has a data port"))?;
+        let views = in_bucket(&config).map(|ext| addresses(ext, "capi", host)).unwrap_or_default();
         let rows = config["vBucketServerMap"]["vBucketMap"].as_array();
         let rows = rows.filter(|rows| !rows.is_empty() && rows.len() <= 1 << 15);
         let active = rows.ok_or_else(|| bad("no vBucketMap (is this a memcached bucket?)"))?;
@@ -35,7 +38,7 @@ impl ClusterMap {
             })
             .collect();
         let version = (config["revEpoch"].as_i64().unwrap_or(0), config["rev"].as_i64().unwrap_or(0));
-        Ok(ClusterMap { version, nodes, active })
+        Ok(ClusterMap { version, nodes, views, active })
     }
 
     /// The map that the node at `address` has refused a request with ("not my vBucket"), if it gave one.
@@ -66,26 +69,36 @@ impl ClusterMap {
 
 /// Data addresses from `nodesExt`, limited to the bucket's own `nodes`; from the old `serverList` without it.
 fn nodes(config: &Value, host: &str) -> Option<Vec<String>> {
-    let in_bucket = config["nodes"].as_array().map_or(usize::MAX, Vec::len);
-    let with_host = |name: &str| {
-        if name.contains(':') && !name.starts_with('[') { format!("[{name}]") } else { name.to_owned() }
-    };
-    let nodes: Vec<String> = match config["nodesExt"].as_array() {
-        Some(ext) => ext
-            .iter()
-            .take(in_bucket)
-            .filter_map(|node| {
-                let port = node["services"]["kv"].as_u64()?;
-                let name = node["hostname"].as_str().filter(|name| *name != "$HOST").unwrap_or(host);
-                Some(format!("{}:{port}", with_host(name)))
-            })
-            .collect(),
+    let nodes: Vec<String> = match in_bucket(config) {
+        Some(ext) => addresses(ext, "kv", host),
         None => {
             let list = config["vBucketServerMap"]["serverList"].as_array()?;
             list.iter().filter_map(Value::as_str).map(|a| a.replace("$HOST", &with_host(host))).collect()
         }
     };
     (!nodes.is_empty()).then_some(nodes)
+}
+
+/// What `nodesExt` says of the bucket's own nodes.
+fn in_bucket(config: &Value) -> Option<&[Value]> {
+    let ext = config["nodesExt"].as_array()?;
+    let count = config["nodes"].as_array().map_or(usize::MAX, Vec::len);
+    Some(ext.get(..count).unwrap_or(ext))
+}
+
+/// A name with the brackets that a port behind it asks for.
+fn with_host(name: &str) -> String {
+    if name.contains(':') && !name.starts_with('[') { format!("[{name}]") } else { name.to_owned() }
+}
+
+/// Where nodes answer for a service, as far as they do.
+fn addresses(nodes: &[Value], service: &str, host: &str) -> Vec<String> {
+    let address = |node: &Value| {
+        let port = node["services"][service].as_u64()?;
+        let name = node["hostname"].as_str().filter(|name| *name != "$HOST").unwrap_or(host);
+        Some(format!("{}:{port}", with_host(name)))
+    };
+    nodes.iter().filter_map(address).collect()
 }
 
 #[cfg(test)]

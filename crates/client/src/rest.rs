@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-type RequestBody = http_body_util::Full<Bytes>;
+pub(crate) type RequestBody = http_body_util::Full<Bytes>;
 
 /// A longer body than any management call returns; beyond it the reply is refused.
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -159,7 +159,8 @@ impl Rest {
     }
 
     fn connect_and_send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Opened> {
-        let request = self.request_of(method, path, content_type, body)?;
+        let mut request = self.request_of(method, path, content_type, body)?;
+        request.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         // Before the runtime begins: its end would wait for a name that is still being looked up.
         let address = self.resolve()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -180,14 +181,19 @@ impl Rest {
         })
     }
 
-    fn resolve(&self) -> Result<SocketAddr> {
+    /// How long an answer is waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub(crate) fn resolve(&self) -> Result<SocketAddr> {
         let found = self.address.to_socket_addrs().map(|mut found| found.next());
         found
             .and_then(|found| found.ok_or_else(|| ErrorKind::NotFound.into()))
             .map_err(|e| self.unreachable(e))
     }
 
-    async fn connect(&self, address: SocketAddr) -> Result<TcpStream> {
+    pub(crate) async fn connect(&self, address: SocketAddr) -> Result<TcpStream> {
         let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
         connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(|e| self.unreachable(e))
     }
@@ -196,7 +202,7 @@ impl Rest {
         ClientError::Connect { address: self.address.clone(), source }
     }
 
-    fn request_of(
+    pub(crate) fn request_of(
         &self,
         method: &str,
         path: &str,
@@ -204,7 +210,6 @@ impl Rest {
         body: &str,
     ) -> Result<Request<RequestBody>> {
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, &self.address);
-        request = request.header(header::CONNECTION, "close");
         if let Some((name, password)) = &self.login {
             let login = STANDARD.encode(format!("{name}:{password}"));
             request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
@@ -219,7 +224,7 @@ impl Rest {
 }
 
 /// The head of an answer, if it comes in time.
-async fn patient(
+pub(crate) async fn patient(
     patience: Duration,
     asked: impl Future<Output = hyper::Result<Response<Incoming>>>,
 ) -> Result<Response<Incoming>> {
@@ -230,7 +235,7 @@ async fn patient(
 }
 
 /// What failed while an answer was read.
-fn failed(error: std::io::Error) -> ClientError {
+pub(crate) fn failed(error: std::io::Error) -> ClientError {
     match error.kind() {
         ErrorKind::InvalidData => ClientError::Protocol(error.to_string()),
         _ => error.into(),

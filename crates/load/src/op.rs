@@ -55,13 +55,14 @@ operations! {
     SubSet "subset" "Write one field of a JSON document.",
     Rmw "rmw" "Read a document, then write it (YCSB's read-modify-write).",
     Insert "insert" "Write the next document that does not exist yet.",
+    Query "query" "Ask for rows of a view.",
 }
 
 impl Op {
     /// Whether its latencies belong to reading rather than writing, where a report has only these two.
     #[must_use]
     pub const fn is_read(self) -> bool {
-        matches!(self, Op::Get | Op::MultiGet | Op::SubGet)
+        matches!(self, Op::Get | Op::MultiGet | Op::SubGet | Op::Query)
     }
 
     /// Whether it works on counters: their records have keys of their own.
@@ -178,7 +179,7 @@ mod tests {
         let mix: Mix = "get=8, set=1,delete=1, add=0".parse().expect("a mix");
         assert_eq!(mix.to_string(), "get=8,set=1,delete=1");
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut counts = [0u32; 16];
+        let mut counts = [0u32; Op::ALL.len()];
         for _ in 0..100_000 {
             counts[mix.draw(&mut rng) as usize] += 1;
         }

@@ -1,8 +1,9 @@
 //! Whom the load is for: addresses, credentials, and which node serves which key.
 
+use crate::queries::Queries;
 use crate::wire::Protocol;
 use base::{CollectionId, VbId};
-use client::{Client, ClientError, ClusterMap, KvConnection, Login};
+use client::{Client, ClientError, ClusterMap, KvConnection, Login, Rest, rest::percent};
 use protocol::hello::{Feature, FeatureSet};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -190,6 +191,26 @@ impl Target {
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.map.as_ref().map_or_else(|| vec![self.address.clone()], |map| map.nodes.clone())
+    }
+
+    /// The interfaces that answer queries of views, and the path of these rows: `DESIGN/VIEW` with parameters or without.
+    ///
+    /// # Errors
+    /// No node answers queries, or the rows are named in another way.
+    pub fn queries(&self, rows: &str) -> Result<Queries, LoadError> {
+        let plan = |text: &str| LoadError::Plan(text.to_owned());
+        let (view, parameters) = rows.split_once('?').unwrap_or((rows, ""));
+        let (design, view) = view.split_once('/').ok_or_else(|| plan("queries ask for DESIGN/VIEW"))?;
+        let bucket = self.login.bucket.as_deref().ok_or_else(|| plan("queries need a bucket"))?;
+        let [bucket, design, view] = [bucket, design, view].map(percent);
+        let login = self.login.user.as_ref().map(|(user, password)| (user.as_str(), password.as_str()));
+        let addresses = self.map.iter().flat_map(|map| &map.views);
+        let nodes: Vec<Rest> = addresses.map(|address| Rest::new(address.clone(), login)).collect();
+        if nodes.is_empty() {
+            return Err(plan("no node answers queries of views"));
+        }
+        let path = format!("/{bucket}/_design/{design}/_view/{view}?{parameters}");
+        Ok(Queries { nodes, path })
     }
 
     /// The newest map that any of these nodes has, all of them asked at once: some may be dead, stopped or cut off with

@@ -21,6 +21,8 @@ pub(super) struct Connection {
     pub(super) stream: Option<TcpStream>,
     /// Sent and not answered, oldest first.
     pub(super) pending: VecDeque<Job>,
+    /// Queries that are asked elsewhere and have a place here.
+    pub(super) away: usize,
     /// To be tried again, oldest first.
     pub(super) retry: VecDeque<Job>,
     /// Number of the next request.
@@ -54,6 +56,7 @@ impl Connection {
             node,
             stream,
             pending: VecDeque::new(),
+            away: 0,
             retry: VecDeque::new(),
             number: 0,
             answered: 0,
@@ -82,7 +85,7 @@ impl Connection {
     /// Whether another request may go out now.
     pub(super) fn has_room(&self, pipeline: usize) -> bool {
         let is_free = !self.claimed && !self.blocked && self.paused_until.is_none();
-        self.pending.len() < pipeline && is_free && self.stream.is_some()
+        self.pending.len() + self.away < pipeline && is_free && self.stream.is_some()
     }
 
     pub(super) fn broken(&self, reason: String) -> LoadError {

@@ -9,6 +9,7 @@
 //! count as operations. Values are recognised when they come back. A "temporary failure" is retried with back-off, and
 //! its latency runs from the first attempt.
 
+mod asking;
 mod connection;
 mod homes;
 pub mod journal;
@@ -23,15 +24,17 @@ mod timer;
 use crate::choose::{Choice, Part};
 use crate::op::{Mix, Op};
 use crate::pace::{Control, Pace};
+use crate::queries::Queries;
 use crate::records::{Records, mix};
 use crate::tally::{Interval, Tally};
 use crate::target::{LoadError, Target};
 use crate::validate::Ledger;
 use crate::wire::{Settings, Verb};
+use asking::Askers;
 use connection::Connection;
 use homes::Homes;
 use journal::Journal;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 use reconnect::Reconnector;
 use run::Run;
 use std::hash::{BuildHasher, RandomState};
@@ -50,6 +53,8 @@ const STALL: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// Marks the timer among what has happened; connections have their numbers.
 const TIMER: Token = Token(usize::MAX);
+/// Marks an answer to a query.
+const TOLD: Token = Token(usize::MAX - 1);
 /// Longest that replies are left lying: an operation that is due later is waited for together with them.
 const REST_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: how fast a changed rate or a stop is seen.
@@ -117,6 +122,8 @@ pub struct Phase {
     pub check_every: u64,
     /// What all requests have in common; flags and collection are filled in by the driver.
     pub settings: Settings,
+    /// Which rows queries ask for, where the mix has queries.
+    pub queries: Option<Arc<Queries>>,
     /// What APPEND and PREPEND add.
     pub additions: (Vec<u8>, Vec<u8>),
     /// Have the kernel say when it received each reply, and tell how long it lay there; latency goes on until it is read.
@@ -159,6 +166,7 @@ impl Phase {
             multi: 1,
             check_every: 16,
             settings: Settings::default(),
+            queries: None,
             additions: (b"appended_string".to_vec(), b"prepended_string".to_vec()),
             stamped: false,
             validate: false,
@@ -171,10 +179,20 @@ impl Phase {
         }
     }
 
+    /// Has queries of the mix ask for these rows: see [`Target::queries`].
+    ///
+    /// # Errors
+    /// There are queries in it, and the target cannot be asked.
+    pub fn ask(&mut self, target: &Target, rows: &str) -> Result<(), LoadError> {
+        let has_queries = self.mix.ops().any(|op| op == Op::Query);
+        self.queries = has_queries.then(|| target.queries(rows).map(Arc::new)).transpose()?;
+        Ok(())
+    }
+
     /// Whether replies may lie until the next operation is due: the kernel says when they came, so latencies do not have to
     /// end with a wake-up of the client for each of them. Not where a reply makes another request due.
     fn gathers(&self) -> bool {
-        let follows = |op: Op| Verb::of(op).1.is_some() || op.is_counter();
+        let follows = |op: Op| Verb::of(op).1.is_some() || op.is_counter() || op == Op::Query;
         self.pace.is_open()
             && !self.tick.is_zero()
             && !self.spin
@@ -203,6 +221,7 @@ pub struct Driver {
     part: Part,
     poll: Poll,
     timer: Timer,
+    waker: Arc<Waker>,
     connections: Vec<Connection>,
     /// How many a node gets that joins.
     per_node: usize,
@@ -234,6 +253,7 @@ impl Driver {
             open.push(Connection::new(id, id % nodes, Some(stream)));
         }
         let timer = Timer::new(poll.registry(), TIMER)?;
+        let waker = Arc::new(Waker::new(poll.registry(), TOLD)?);
         let per_node = (open.len() / nodes).max(1);
         Ok(Driver {
             target,
@@ -241,6 +261,7 @@ impl Driver {
             part,
             poll,
             timer,
+            waker,
             connections: open,
             per_node,
             buffer: vec![0; READ_BYTES],
@@ -297,6 +318,10 @@ impl Driver {
         });
         let mut run = Run::new(phase, &mut self.homes, &*self.records, self.part, control, start, sink);
         (run.ledger, run.journal) = (ledger, journal);
+        let queries = phase.queries.as_ref().filter(|_| phase.mix.ops().any(|op| op == Op::Query));
+        run.askers = queries.map(|queries| {
+            Askers::new(queries, connections.len().saturating_mul(phase.pipeline), &self.waker)
+        });
         let mut wheel = Wheel {
             poll: &mut self.poll,
             timer: &mut self.timer,
@@ -366,6 +391,11 @@ impl Wheel<'_> {
                     self.timer.fired();
                     continue;
                 }
+                if event.token() == TOLD {
+                    run.take_answers(connections, run.now());
+                    run.dispatch(connections, run.now());
+                    continue;
+                }
                 let connection = &mut connections[event.token().0];
                 let mut outcome = Ok(());
                 if event.is_readable() {
@@ -397,6 +427,7 @@ impl Wheel<'_> {
                 }
             }
         }
+        run.take_answers(connections, now);
         run.follow_moves(now);
         self.follow_growth(run, connections);
         while let Some((id, stream)) = self.reconnector.made() {

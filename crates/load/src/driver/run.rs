@@ -1,5 +1,6 @@
 //! A phase under way: what goes out, what a reply means, what is counted.
 
+use super::asking::Askers;
 use super::connection::Connection;
 use super::homes::Homes;
 use super::journal::Journal;
@@ -58,6 +59,8 @@ pub(super) struct Run<'a> {
     pub(super) ledger: Option<&'a mut Ledger>,
     /// Rows of what has ended, if they are asked for.
     pub(super) journal: Option<Journal>,
+    /// Threads that ask queries, if the mix has some.
+    pub(super) askers: Option<Askers<Job>>,
     control: &'a Control,
     start: Instant,
     sink: &'a mut dyn FnMut(Interval),
@@ -109,6 +112,7 @@ impl<'a> Run<'a> {
             records,
             ledger: None,
             journal: None,
+            askers: None,
             settings: Settings { flags, collection: target.collection(), ..phase.settings.clone() },
             control,
             start,
@@ -243,11 +247,15 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 let Some(mut job) = self.next_job(node, now) else { break };
-                if job.sent == 0 {
-                    self.enter(&mut job, now);
+                if job.op == Op::Query {
+                    self.ask(connection, job, now);
+                } else {
+                    if job.sent == 0 {
+                        self.enter(&mut job, now);
+                    }
+                    self.send(connection, job, now);
+                    self.soil(connection);
                 }
-                self.send(connection, job, now);
-                self.soil(connection);
                 // In turns: the next request is another connection's.
                 self.ready[node].rotate_left(1);
             }
@@ -511,6 +519,59 @@ impl<'a> Run<'a> {
         let asked =
             |job: &Job| number.wrapping_sub(job.number) < self.protocol.numbers(job.verb, job.keys.len());
         Some(connection.pending.iter().position(asked).unwrap_or(connection.pending.len()))
+    }
+
+    /// Has a query asked, which takes a place on the connection meanwhile.
+    pub(super) fn ask(&mut self, connection: &mut Connection, mut job: Job, now: u64) {
+        job.sent = now;
+        let path = self.path_of(&job);
+        connection.away += 1;
+        let asked = (connection.id, job, path);
+        let refused = match &self.askers {
+            Some(askers) => askers.ask(asked).err(),
+            None => Some(asked),
+        };
+        if let Some((_, job, _)) = refused {
+            self.take_told(connection, &job, Err("query: nobody asks".to_owned()), now);
+        }
+    }
+
+    fn path_of(&mut self, job: &Job) -> String {
+        let queries = self.phase.queries.clone();
+        let key = self.key_of(job.index);
+        queries.map(|queries| queries.path(key)).unwrap_or_default()
+    }
+
+    /// Takes every answer that has come.
+    pub(super) fn take_answers(&mut self, connections: &mut [Connection], now: u64) {
+        while let Some((id, job, told)) = self.askers.as_ref().and_then(Askers::told) {
+            let connection = &mut connections[id];
+            self.take_told(connection, &job, told, now);
+            self.list(connection);
+        }
+    }
+
+    fn take_told(&mut self, connection: &mut Connection, job: &Job, told: Result<u64, String>, now: u64) {
+        connection.away -= 1;
+        self.answers += 1;
+        let class = match told {
+            Ok(bytes) => {
+                self.tally.bytes += bytes;
+                Class::Success
+            }
+            Err(text) => {
+                *self.tally.failures.entry(text).or_default() += 1;
+                Class::Failure
+            }
+        };
+        self.finish(job, class, None, now);
+    }
+
+    /// The key of a record.
+    fn key_of(&mut self, index: u64) -> &[u8] {
+        self.scratch.clear();
+        self.records.key(index, &mut self.scratch);
+        &self.scratch
     }
 
     /// Notes what has become of one key of a multi-get.

@@ -88,6 +88,8 @@ impl Verb {
             Op::SubGet => (Verb::SubGet, None),
             Op::SubSet => (Verb::SubSet, None),
             Op::Rmw => (Verb::Get, Some(Verb::Set)),
+            // No connection of these protocols carries it: see `driver::asking`.
+            Op::Query => (Verb::Get, None),
         }
     }
 
@@ -193,6 +195,7 @@ impl Protocol {
     pub const fn lacks(self, op: Op) -> Option<&'static str> {
         match (self, op) {
             (Protocol::Couchbase, _) => None,
+            (_, Op::Query) => Some("only a cluster that speaks Couchbase's protocol has views"),
             (_, Op::SubGet | Op::SubSet) => Some("only Couchbase's protocol reaches into documents"),
             (Protocol::Resp, Op::Prepend) => Some("Redis has no command that adds bytes in front of a value"),
             _ => None,

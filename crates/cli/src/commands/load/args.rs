@@ -323,6 +323,13 @@ pub(crate) struct WorkArgs {
     /// Path of subget and subset
     #[arg(long, default_value = "field")]
     pub(crate) path: String,
+    /// Rows that query asks for: DESIGN/VIEW and parameters. {key} stands for the key of a record, as JSON
+    #[arg(
+        long,
+        value_name = "ROWS",
+        default_value = "songs/electronic?startkey={key}&limit=20&reduce=false"
+    )]
+    pub(crate) query: String,
     /// Expiry of what is written, and of touch: seconds, 0 for none
     #[arg(long, default_value_t = 0)]
     pub(crate) expiry: u32,

@@ -136,8 +136,9 @@ impl Contender {
             ordered: false,
         };
         let (records, count) = args.records.records()?;
-        let phase = args.pace.phase(&args.work, count, target.protocol())?;
+        let mut phase = args.pace.phase(&args.work, count, target.protocol())?;
         let target = Arc::new(target.discover(false)?);
+        phase.ask(&target, &args.work.query).map_err(failed)?;
         let crew = Crew::connect(&target, &records, connections, args.pace.threads as usize, Part::WHOLE);
         Ok(Contender { spec: spec.clone(), crew: crew.map_err(failed)?, phase, rounds: Vec::new() })
     }

@@ -31,9 +31,10 @@ Couchbase, any memcached and Redis. Pin server and client to different cores whe
 them.")]
 #[command(after_help = "\
 Operations of --mix:
-  get set add replace cas append prepend delete incr decr touch mget subget subset rmw insert
+  get set add replace cas append prepend delete incr decr touch mget subget subset rmw insert query
   (cas: read, then write if nobody else did; rmw: read, then write; insert: the next record that does not exist;
-  incr and decr have counters of their own beside the records; mget: --multi keys; subget, subset: --path)
+  incr and decr have counters of their own beside the records; mget: --multi keys; subget, subset: --path;
+  query: rows of a view by HTTP, see --query)
 
 Examples:
   settee load --populate --records 1000000 --value-bytes 1000 -u Administrator -p password
@@ -43,6 +44,7 @@ Examples:
   settee load --rate 5000 --steps 5000:15 --objective 'p99.9<=5ms' ...
   settee load --key-file keys.csv --value text --rate 5000 --seconds 60 -u Administrator -p password
   settee load --mix subget=1 --value json --value-bytes 20000 ...     one field of large documents
+  settee load --mix get=45,set=45,query=10 --query 'songs/electronic?key={key}' ...   queries beside the rest
   settee load --closed --gets 0 --durability persistToMajority -c 100 ...
   settee load -P workloads/workloada --stage load ...; settee load -P workloads/workloada --rate 10000 ...
   settee load -P loadtest.cfg --host 10.0.0.7 --historic              the historical generator's file and report

@@ -71,7 +71,7 @@ pub(super) struct Local {
 impl Local {
     /// Connects for one part of a run; the connections and threads of the flags are the whole run's.
     pub(super) fn connect(args: Args, plan: &Plan, part: Part) -> Result<Local, Failure> {
-        let phase =
+        let mut phase =
             Phase { validate: args.answers.validate, stamped: args.answers.explain, ..plan.phase.clone() };
         if let Some(op) = phase.mix.ops().find(|op| phase.validate && !load::validate::judges(*op)) {
             return Err(Failure(format!("validation cannot judge {}", op.name())));
@@ -80,6 +80,7 @@ impl Local {
         let connections = plan.connections / parts + usize::from(index < plan.connections % parts);
         check_files(connections)?;
         let target = Arc::new(plan.target.discover(args.answers.trace || args.answers.explain)?);
+        phase.ask(&target, &args.work.query).map_err(failed)?;
         // As many on every worker, or their parts would not fit together.
         let threads = (args.pace.threads as usize).min((plan.connections / parts).max(1));
         let crew = Crew::connect(&target, &plan.records, connections.max(1), threads, part);
