@@ -49,6 +49,9 @@ const OPEN: [&str; 5] = [
     "pools/default/stats/range/**",
 ];
 
+/// What shows certificates of all nodes.
+const CERTIFICATES: [&str; 2] = ["pools/default/certificates", "pools/default/certificate/node/{node}"];
+
 /// What shows statistics of a bucket.
 const STATISTICS: [&str; 4] = ["stats", "stats/{stat}", "nodes/{node}/stats", "statsDirectory"];
 
@@ -142,9 +145,7 @@ fn there(route: &Route) -> There {
         "pools/default/tasks" | "pools/default/rebalanceProgress" | "pools/default/pendingRetryRebalance" => {
             Permission("tasks!read")
         }
-        "pools/default/certificates" | "pools/default/certificate/node/{node}" => {
-            Permission("admin.security!read")
-        }
+        path if CERTIFICATES.contains(&path) => Permission("admin.security!read"),
         "pools/default/serverGroups" | "pools/default/serverGroups/{group}" => {
             read_or("server_groups!read", "server_groups!write")
         }
@@ -179,6 +180,7 @@ fn there(route: &Route) -> There {
             match (bucket, path.split('/').next().unwrap_or_default()) {
                 (Some("nodes"), _) => Permission("bucket.settings!read"),
                 (Some(rest), _) if STATISTICS.contains(&rest) => Permission("bucket.stats!read"),
+                (Some(rest), _) if rest.starts_with("ddocs/") => Permission("bucket.views!compact"),
                 (Some("controller/doFlush"), _) => Permission("bucket!flush"),
                 (Some(rest), _) if rest.starts_with("controller/") => Permission("bucket!compact"),
                 (Some(rest), _) if rest.starts_with("scopes/{scope}") && !rest.contains("/docs") => {

@@ -10,14 +10,18 @@ use cluster::{
     auth::{Identity, Privilege, privileges},
     design_documents,
 };
-use http::{AuditEvent, AuditKind, Connection, form, reply::Reply};
-use serde_json::json;
+use http::{
+    AuditEvent, AuditKind, Connection, form,
+    reply::{self, Reply},
+};
+use serde_json::{Value, json};
 use service::Context;
 use views::refusal::Refusal;
 
 use crate::{
     answer::{self, JsonType},
     functions::Functions,
+    operations,
     path::DESIGN,
 };
 
@@ -65,8 +69,9 @@ impl Request<'_> {
         design_documents::check(self.name, body.len()).map_err(answer::not_changed)?;
         let turn = functions.turn(self.user).await?;
         functions.check(self.context, &turn, body.clone()).await?;
-        let text = String::from_utf8(body.to_vec());
-        self.change(Some(text.map_err(|error| Refusal::bad_request(error.to_string()))?), "stored").await?;
+        let text =
+            String::from_utf8(body.to_vec()).map_err(|error| Refusal::bad_request(error.to_string()))?;
+        self.change(Some(text), "stored", Privilege::ViewsWrite).await?;
         let mut reply = answer::done(self.kind, StatusCode::CREATED, &self.id());
         let location = format!("/{}/{DESIGN}{}", form::escaped(self.bucket), form::escaped(self.name));
         if let Ok(location) = HeaderValue::from_str(&location) {
@@ -78,12 +83,32 @@ impl Request<'_> {
     /// Deletes it.
     pub(crate) async fn delete(&self, functions: &Functions) -> Result<Reply, Refusal> {
         let _turn = functions.turn(self.user).await?;
-        self.change(None, "deleted").await?;
+        self.change(None, "deleted", Privilege::ViewsWrite).await?;
         Ok(answer::done(self.kind, StatusCode::OK, &self.id()))
     }
 
-    async fn change(&self, text: Option<String>, what: &str) -> Result<(), Refusal> {
-        self.judge_again()?;
+    /// Sets how many changes its index waits for, which is stored and has no effect.
+    pub(crate) async fn set_update_min_changes(&self, info: &BucketInfo, body: &[u8]) -> Reply {
+        let wrong = |body: Value| reply::with_status(StatusCode::BAD_REQUEST, &body);
+        let Ok(document) = self.find(info) else {
+            return wrong(json!({ "_": "Design document not found" }));
+        };
+        let Some(form) = form::Form::parse(body) else { return wrong(json!({ "_": "Malformed form data" })) };
+        let (text, options) = match operations::with_changes(&document.text, &form) {
+            Ok(changed) => changed,
+            Err(errors) => return wrong(errors),
+        };
+        if let Err(refused) = design_documents::check(self.name, text.len()).map_err(answer::not_changed) {
+            return answer::refused(self.kind, &refused);
+        }
+        match self.change(Some(text), "options", Privilege::ViewsCompact).await {
+            Ok(()) => reply::json_ok(&options.into()),
+            Err(refused) => answer::refused(self.kind, &refused),
+        }
+    }
+
+    async fn change(&self, text: Option<String>, what: &str, needed: Privilege) -> Result<(), Refusal> {
+        self.judge_again(needed)?;
         let mut lot = [0; 4];
         getrandom::fill(&mut lot).map_err(|error| answer::failed(format!("no randomness: {error}")))?;
         let change = DesignDocumentChange {
@@ -105,9 +130,9 @@ impl Request<'_> {
     }
 
     /// A change may have waited for long: the sender has lost the right since, or there is another bucket of that name.
-    fn judge_again(&self) -> Result<(), Refusal> {
+    fn judge_again(&self, needed: Privilege) -> Result<(), Refusal> {
         let meta = self.context.gate.metadata();
-        if !privileges(&meta, self.user, Some(self.bucket)).has(Privilege::ViewsWrite) {
+        if !privileges(&meta, self.user, Some(self.bucket)).has(needed) {
             let reason = "The right to change views was taken meanwhile.";
             return Err(Refusal { status: 403, error: "forbidden", reason: reason.into() });
         }

@@ -7,6 +7,7 @@ mod functions;
 #[cfg(test)]
 mod fuzz;
 mod indexes;
+mod operations;
 mod path;
 mod queries;
 mod streaming;
@@ -61,7 +62,8 @@ impl Running for Started {
     }
 
     fn answers(&self) -> Option<Arc<dyn Answers>> {
-        Some(self.surface.queries().answers())
+        let (rows, indexes) = (self.surface.queries().answers(), self.indexes.clone());
+        Some(Arc::new(operations::Answering { rows, indexes }))
     }
 
     fn figures(&self) -> Option<Arc<dyn Figures>> {

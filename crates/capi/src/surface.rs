@@ -1,6 +1,6 @@
 //! From a request to its answer: which right it needs, whether its sender holds that, and what is told.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -11,7 +11,8 @@ use cluster::{
     auth::{Domain, Identity, Privilege, privileges},
 };
 use http::{
-    Admitted, Asked, AuditEvent, AuditKind, Behind, BoxFuture, Connection, Rights, Surface, permissions,
+    Admitted, Asked, AuditEvent, AuditKind, Behind, BoxFuture, Connection, Operation, Rights, Surface,
+    permissions,
     reply::{self, Refusal, Reply},
 };
 use hyper::body::Incoming;
@@ -24,7 +25,8 @@ use crate::{
     design::Request,
     functions::Functions,
     indexes::Indexes,
-    path::{Database, Target, redirected},
+    operations,
+    path::{DESIGN, Database, Target, redirected},
     queries::{self, OfNode, Queries},
     trial,
 };
@@ -34,6 +36,8 @@ const CHALLENGE: &str = "Basic realm=\"capi\"";
 /// The methods of design documents and of queries, in Couchbase's order.
 const OF_DESIGN: &str = "DELETE,GET,HEAD,PUT";
 const OF_VIEW: &str = "GET,POST,HEAD";
+/// For this node to have heard of a design document that is to be compacted.
+const FOLLOWS: Duration = Duration::from_secs(5);
 /// The answer for a bucket of another kind.
 const WITHOUT_VIEWS: &str = "views are supported only on couchbase buckets with couchstore storage backend";
 
@@ -153,6 +157,32 @@ impl Views {
     }
 }
 
+impl Views {
+    /// Carries out an operation on the index of a design document, whose sender has the right to it.
+    async fn carry_out(&self, operation: Operation, admitted: Admitted, from: &Connection) -> Reply {
+        let Operation { name, bucket, object: id } = operation;
+        let Admitted { meta, user, body } = admitted;
+        let Some(info) = meta.buckets.get(&bucket).filter(|info| info.may_have_views()) else {
+            return reply::with_status(StatusCode::BAD_REQUEST, &json!({ "error": "no_ddocs_service" }));
+        };
+        match name.as_str() {
+            "compactView" | "cancelViewCompaction" => {
+                // An index of a design document that was stored a moment ago is known here soon, and mostly is by now.
+                let _ = tokio::time::timeout(FOLLOWS, self.indexes.caught_up(&meta)).await;
+                operations::compact(&*self.context.nodes, &meta, info, &id, name == "compactView").await
+            }
+            "setUpdateMinChanges" => {
+                let kind = JsonType::JSON;
+                let name = id.strip_prefix(DESIGN).unwrap_or(&id);
+                let (context, uuid) = (&self.context, info.uuid.clone());
+                let request = Request { context, user: &user, from, kind, bucket: &bucket, uuid, name };
+                request.set_update_min_changes(info, &body).await
+            }
+            _ => reply::not_found(),
+        }
+    }
+}
+
 /// By which ports a request has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PortKind {
@@ -171,6 +201,15 @@ impl Behind for Views {
         from: Connection,
     ) -> BoxFuture<'static, Reply> {
         Box::pin(async move { self.tell(&parts, &path, admitted, &from, PortKind::Rest).await })
+    }
+
+    fn operate(
+        self: Arc<Self>,
+        operation: Operation,
+        admitted: Admitted,
+        from: Connection,
+    ) -> BoxFuture<'static, Reply> {
+        Box::pin(async move { self.carry_out(operation, admitted, &from).await })
     }
 }
 

@@ -154,23 +154,60 @@ fn the_views_of_a_bucket_are_for_senders_that_may_see_them() {
     assert_eq!(status, 403);
     assert!(body.contains("cluster.bucket[guarded].views!read"), "{body}");
     assert_eq!(ask("DELETE", "/guarded/_design/x", Some("writer:password")).2, MISSING);
-    operations_on_indexes_are_refused(&node);
+    operations_on_indexes_have_a_right_of_their_own(&node);
     node.stop().unwrap();
 }
 
-/// Indexes obey none of these operations, so the node refuses them to everybody.
-fn operations_on_indexes_are_refused(node: &Node) {
+/// As REST's port takes them, by a right of their own.
+fn operations_on_indexes_have_a_right_of_their_own(node: &Node) {
+    let rest = |method: &str, path: &str, login: &str, form: &str| {
+        let path = format!("/pools/default/buckets/{path}");
+        let (head, body) = exchange(connect(node.ports().mgmt), method, &path, Some(login), (FORM, form));
+        (status(&head), body)
+    };
+    let (reader, writer) = ("reader:password", "writer:password");
+    let backup = "password=password&roles=data_backup[guarded]";
+    let path = "/settings/rbac/users/local/backup";
+    let (head, _) = exchange(connect(node.ports().mgmt), "PUT", path, ADMIN, (FORM, backup));
+    assert_eq!(status(&head), 200);
+    let at = |operation: &str| format!("guarded/ddocs/_design%2Fx/controller/{operation}");
     for operation in ["compactView", "cancelViewCompaction", "setUpdateMinChanges"] {
-        let path = format!("/pools/default/buckets/guarded/ddocs/_design%2Fx/controller/{operation}");
-        let told = |login| {
-            let (head, body) = exchange(connect(node.ports().mgmt), "POST", &path, Some(login), (FORM, ""));
-            (status(&head), body)
-        };
-        assert_eq!(told("reader:password").0, 403, "{operation}");
-        let (code, body) = told("writer:password");
-        assert_eq!(code, 400, "{operation} {body}");
-        assert!(body.contains("not supported"), "{operation} {body}");
+        // A user who may write design documents may not compact their indexes.
+        for login in [reader, "backup:password"] {
+            let (code, body) = rest("POST", &at(operation), login, "");
+            assert_eq!(code, 403, "{operation} {login}");
+            assert!(body.contains("cluster.bucket[guarded].views!compact"), "{body}");
+        }
     }
+    // As in Couchbase, nothing is said of whether there is such a design document.
+    for operation in ["compactView", "cancelViewCompaction"] {
+        assert_eq!(rest("POST", &at(operation), writer, ""), (200, String::new()), "{operation}");
+    }
+    let missing = (400, r#"{"_":"Design document not found"}"#.to_owned());
+    assert_eq!(rest("POST", &at("setUpdateMinChanges"), writer, "updateMinChanges=1"), missing);
+    assert_eq!(rest("POST", &at("other"), writer, "").0, 404);
+
+    let design = "/guarded/_design/x";
+    let text = r#"{"views":{"v":{"map":"function(d){}"}},"options":{"y":1}}"#;
+    let (head, body) = exchange(connect(node.ports().capi), "PUT", design, Some(writer), (JSON, text));
+    assert_eq!(status(&head), 201, "{body}");
+    let wrong = rest("POST", &at("setUpdateMinChanges"), writer, "updateMinChanges=-1");
+    assert_eq!(wrong, (400, r#"{"updateMinChanges":"Invalid updateMinChanges: too_small"}"#.to_owned()));
+    let set = rest("POST", &at("setUpdateMinChanges"), writer, "updateMinChanges=7");
+    assert_eq!(set, (200, r#"{"updateMinChanges":7,"y":1}"#.to_owned()));
+    let stored = exchange(connect(node.ports().capi), "GET", design, Some(reader), (FORM, "")).1;
+    let wanted = r#"{"options":{"updateMinChanges":7,"y":1},"views":{"v":{"map":"function(d){}"}}}"#;
+    assert_eq!(stored, wanted);
+    for operation in ["compactView", "cancelViewCompaction"] {
+        assert_eq!(rest("POST", &at(operation), writer, ""), (200, String::new()), "{operation}");
+    }
+    let (code, listed) = rest("GET", "guarded/ddocs", reader, "");
+    let controllers = format!(
+        r#""controllers":{{"compact":"/pools/default/buckets/{}","setUpdateMinChanges":"/pools/default/buckets/{}"}}"#,
+        at("compactView"),
+        at("setUpdateMinChanges")
+    );
+    assert!(code == 200 && listed.contains(&controllers), "{listed}");
 }
 
 /// The web console can reach no port but that of REST.

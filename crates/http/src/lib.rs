@@ -32,5 +32,5 @@ pub use front::{Admitted, Asked, Front, Rights};
 pub use gate::{BoxFuture, Gate, Verdict};
 pub use node_login::{NodeLogin, node_authorization};
 pub use places::Place;
-pub use serve::{Behind, Limits, Surface, TlsNow, serve};
+pub use serve::{Behind, Limits, Operation, Surface, TlsNow, serve};
 pub use stall::{Link, Watched};

@@ -41,6 +41,7 @@ const NAMES: &[(P, Object, &[&str])] = &[
     (P::CollectionsWrite, Object::Bucket("collections"), &["write"]),
     (P::ViewsRead, Object::Bucket("views"), &["read"]),
     (P::ViewsWrite, Object::Bucket("views"), &["write"]),
+    (P::ViewsCompact, Object::Bucket("views"), &["compact"]),
     (P::Read, Object::Bucket("data.docs"), &["read", "sread"]),
     (P::Read, Object::Bucket("data"), &["read"]),
     (P::Insert, Object::Bucket("data.docs"), &["insert", "create"]),

@@ -90,6 +90,25 @@ pub trait Behind: Send + Sync + 'static {
         admitted: Admitted,
         from: Connection,
     ) -> BoxFuture<'static, Reply>;
+
+    /// Carries out an operation on one of the things that it keeps, which has a path of its own on the other surface only.
+    fn operate(
+        self: Arc<Self>,
+        operation: Operation,
+        admitted: Admitted,
+        from: Connection,
+    ) -> BoxFuture<'static, Reply>;
+}
+
+/// An operation on something that a service keeps for a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What it is called in paths.
+    pub name: String,
+    /// The bucket.
+    pub bucket: String,
+    /// On what.
+    pub object: String,
 }
 
 /// The TLS configuration for a handshake that begins now.

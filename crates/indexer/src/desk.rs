@@ -103,6 +103,8 @@ pub struct Entry {
     pub failure: Option<String>,
     /// Its files are to be removed before it is opened.
     pub rebuild: bool,
+    /// It is to be compacted.
+    pub compacts: bool,
     /// How far it is to be fed, where it has development documents only.
     pub wants: Wants,
     pause: Pause,
@@ -184,6 +186,7 @@ impl Desk {
                 rests_until: None,
                 failure: None,
                 rebuild: false,
+                compacts: false,
                 wants: Wants::new(),
                 pause: Pause::default(),
                 good: 0,
@@ -223,6 +226,22 @@ impl Desk {
             self.generation += 1;
         }
         true
+    }
+
+    /// The index of a design document is to be compacted, or is not to be compacted any further.
+    pub fn compact(&mut self, name: &str, compacts: bool) {
+        let entry = self.entries.values_mut().find(|entry| entry.names.contains(name));
+        if let Some(entry) = entry.filter(|entry| entry.compacts != compacts) {
+            entry.compacts = compacts;
+            self.generation += 1;
+        }
+    }
+
+    /// The compaction of an index has come to its end.
+    pub fn compacted(&mut self, signature: &Signature) {
+        if let Some(entry) = self.entries.get_mut(signature) {
+            entry.compacts = false;
+        }
     }
 
     /// The lane that has an index gives it to another one.

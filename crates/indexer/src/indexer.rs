@@ -240,6 +240,28 @@ impl Indexer {
         fed.map(course).collect()
     }
 
+    /// The index of a design document is to be compacted now, or to go no further with that. Nothing, where no design document of that name
+    /// has one. A compaction that runs already goes on.
+    pub fn compact(&self, name: &str, compacts: bool) {
+        self.shared.state.lock().desk.compact(name, compacts);
+        self.shared.call(&Lane::ALL);
+    }
+
+    /// How far the compactions are that were asked for and run, in bytes.
+    #[must_use]
+    pub fn compactions(&self) -> Vec<IndexCourse> {
+        let state = self.shared.state.lock();
+        let asked = state.desk.entries().iter().filter(|(_, entry)| entry.compacts && !entry.is_removed());
+        let course = |(signature, entry): (&Signature, &Entry)| {
+            let outlet = state.outlets.get(signature);
+            let begun = outlet.and_then(|outlet| outlet.compaction);
+            let (done, all) = begun.unwrap_or((0, outlet.map_or(0, |outlet| outlet.disk.all)));
+            let names = entry.names.iter().cloned().collect();
+            IndexCourse { names, done, left: all.saturating_sub(done) }
+        };
+        asked.map(course).collect()
+    }
+
     /// The vBuckets that are served here, with their newest seqnos.
     fn served(&self) -> BTreeMap<VbId, Seqno> {
         let served: Vec<VbId> = {

@@ -123,6 +123,8 @@ pub(crate) struct Outlet {
     /// How often it was fed with a vBucket from its beginning that had something by then.
     pub(crate) begun: u64,
     pub(crate) disk: DiskBytes,
+    /// How far the compaction is that runs: bytes that it has gone through, and all that it has to.
+    pub(crate) compaction: Option<(u64, u64)>,
 }
 
 /// Whether an index that is so far has what is wanted.

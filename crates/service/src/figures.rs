@@ -9,6 +9,9 @@ pub trait Figures: Send + Sync + 'static {
 
     /// How far the indexes of a bucket are that are fed on this node.
     fn progress(&self, bucket: &BucketUuid) -> Vec<Progress>;
+
+    /// How far compactions of indexes are that somebody asked for, in bytes.
+    fn compactions(&self, bucket: &BucketUuid) -> Vec<Progress>;
 }
 
 /// What a service has of a bucket.
@@ -27,8 +30,8 @@ pub struct BucketFigures {
 pub struct Progress {
     /// The design document, with `_design/`.
     pub design_document: String,
-    /// Changes that the index has.
+    /// Changes that the index has, or bytes that are compacted.
     pub done: u64,
-    /// Changes that it shall have.
+    /// Changes that it shall have, or bytes that are to be compacted.
     pub total: u64,
 }

@@ -19,6 +19,7 @@
 
 mod answer;
 mod bytes;
+mod compaction;
 mod counts;
 mod definition;
 mod documents;
@@ -49,6 +50,7 @@ use base::{Seqno, VbId, VbUuid, limits::VBUCKETS_MAX};
 use storage::Fs;
 
 pub use answer::{Answer, Group, Item, Partial, Row};
+pub use compaction::Compaction;
 pub use definition::{Definition, Reducing, ViewPlace};
 pub use error::IndexError;
 pub use functions::{Functions, NoFunctions};
@@ -300,15 +302,18 @@ impl Index {
     /// The disk's, after which the index has to be opened again; it is then as it was at the commit before.
     pub fn commit(&mut self, functions: &mut dyn Functions) -> Result<(), IndexError> {
         self.check_usable()?;
-        let done = self.try_commit(functions);
+        let done = self.try_commit(&BTreeSet::new(), functions);
         self.usable &= done.is_ok();
         done
     }
 
-    fn try_commit(&mut self, functions: &mut dyn Functions) -> Result<(), IndexError> {
+    /// Commits, and gives up these segments beside what a commit gives up of its own accord.
+    fn try_commit(&mut self, asked: &BTreeSet<u32>, functions: &mut dyn Functions) -> Result<(), IndexError> {
         self.update(LEAVING_AT_COMMIT, functions)?;
         let since = self.store.written - self.written_at_commit;
-        let given_up: BTreeSet<u32> = self.store.victims(MOVED_BYTES.max(since * 4)).into_iter().collect();
+        let mut given_up: BTreeSet<u32> =
+            self.store.victims(MOVED_BYTES.max(since * 4)).into_iter().collect();
+        given_up.extend(asked);
         let mut editor = Editor {
             dirty_max: self.store.reader.memory.share(DIRTY_PART),
             node_bytes: self.options.node_bytes,

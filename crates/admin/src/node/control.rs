@@ -64,6 +64,11 @@ pub trait NodeControl: Gate {
         let _ = bucket;
         Vec::new()
     }
+    /// How far compactions of indexes of a bucket's views are on this node that somebody asked for, in bytes.
+    fn compacting(&self, bucket: &str) -> Vec<Indexing> {
+        let _ = bucket;
+        Vec::new()
+    }
     /// What answers clients of the service of that name that come by this port.
     fn behind(&self, service: &str) -> Option<Arc<dyn Behind>> {
         let _ = service;
@@ -227,9 +232,9 @@ pub struct NodeCall {
 pub struct Indexing {
     /// The design document, with `_design/`.
     pub design_document: String,
-    /// Changes that the index has.
+    /// Changes that the index has, or bytes that are compacted.
     pub done: u64,
-    /// Changes that it shall have.
+    /// Changes that it shall have, or bytes that are to be compacted.
     pub total: u64,
 }
 

@@ -35,6 +35,9 @@ pub(crate) struct NodeFigures {
     /// How far indexes are that are fed, by bucket name.
     #[serde(default)]
     pub(crate) indexing: BTreeMap<String, Vec<Indexing>>,
+    /// How far compactions of indexes are, by bucket name.
+    #[serde(default)]
+    pub(crate) compacting: BTreeMap<String, Vec<Indexing>>,
     /// Buckets that serve.
     pub(crate) ready: BTreeSet<String>,
     /// The certificate that its TLS ports show to clients, in PEM.
@@ -50,6 +53,7 @@ impl NodeFigures {
             system: control.system(),
             buckets: names().filter_map(|name| Some((name.clone(), control.bucket_stats(name)?))).collect(),
             indexing: names().map(|name| (name.clone(), control.indexing(name))).collect(),
+            compacting: names().map(|name| (name.clone(), control.compacting(name))).collect(),
             ready: names().filter(|name| control.bucket_is_ready(name)).cloned().collect(),
             certificate: control.certificates().chain_pem(),
         }
@@ -105,21 +109,29 @@ impl ClusterFigures {
 
     /// How far the indexes of a bucket are over all nodes, by design document: changes that they have, and shall have.
     pub(crate) fn indexing(&self, name: &str) -> BTreeMap<&str, (u64, u64)> {
-        let mut all = BTreeMap::new();
-        for of_node in self.nodes().filter_map(|(_, figures)| figures.indexing.get(name)) {
-            for index in of_node {
-                let (done, total) = all.entry(index.design_document.as_str()).or_insert((0_u64, 0_u64));
-                *done = done.saturating_add(index.done);
-                *total = total.saturating_add(index.total);
-            }
-        }
-        all
+        by_document(self.nodes().filter_map(|(_, figures)| figures.indexing.get(name)))
+    }
+
+    /// The same of compactions: bytes that are compacted, and those that are to be.
+    pub(crate) fn compacting(&self, name: &str) -> BTreeMap<&str, (u64, u64)> {
+        by_document(self.nodes().filter_map(|(_, figures)| figures.compacting.get(name)))
     }
 
     /// A bucket's figures over all nodes.
     pub(crate) fn sum(&self, name: &str) -> BucketStatsView {
         self.of_bucket(name).fold(BucketStatsView::default(), add)
     }
+}
+
+/// What nodes have done and shall have done, by design document.
+fn by_document<'a>(nodes: impl Iterator<Item = &'a Vec<Indexing>>) -> BTreeMap<&'a str, (u64, u64)> {
+    let mut all = BTreeMap::new();
+    for index in nodes.flatten() {
+        let (done, total) = all.entry(index.design_document.as_str()).or_insert((0_u64, 0_u64));
+        *done = done.saturating_add(index.done);
+        *total = total.saturating_add(index.total);
+    }
+    all
 }
 
 /// The sum of two figures; the resident share is weighted by documents, and a minimal quota is the larger of both.

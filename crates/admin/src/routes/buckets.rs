@@ -34,8 +34,8 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         ("GET", [name, "stats", stat]) => stats::one_by_node(call, name, stat).await,
         ("GET", [name, "statsDirectory"]) => stats::directory(call, name),
         ("GET", [name, "ddocs"]) => design_documents::list(call, name),
-        ("POST", [name, "ddocs", _, "controller", operation]) => {
-            design_documents::refuse(call, name, operation)
+        ("POST", [name, "ddocs", document, "controller", operation]) => {
+            design_documents::operate(call, name, document, operation).await
         }
         (_, [name, "docs", rest @ ..]) => {
             documents::dispatch(call, name, ("_default", "_default"), rest.first().copied()).await

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
-use super::{groups, nodes, rebalance, storage_totals::storage_totals};
+use super::{design_documents, groups, nodes, rebalance, storage_totals::storage_totals};
 use crate::{
     node::{
         events,
@@ -185,6 +185,7 @@ fn tasks(call: &Call) -> Outcome {
     let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::otp_node(call, node));
     for name in call.meta.buckets.keys() {
         tasks.extend(indexing(call, name));
+        tasks.extend(compacting(call, name));
         let stats = warm_up(call, name);
         if stats.get("ep_warmup_state").is_some_and(|state| state != "done") {
             tasks.push(json!({
@@ -205,6 +206,19 @@ fn indexing<'a>(call: &'a Call, bucket: &'a str) -> impl Iterator<Item = Value> 
             "type": "indexer", "bucket": bucket, "designDocument": design_document, "status": "running",
             "recommendedRefreshPeriod": 2.0, "changesDone": done, "totalChanges": total,
             "progress": u64::try_from(progress).unwrap_or(100),
+        })
+    })
+}
+
+/// The compactions of a bucket's indexes that somebody asked for, each over all nodes. Their figures are bytes.
+fn compacting<'a>(call: &'a Call, bucket: &'a str) -> impl Iterator<Item = Value> + 'a {
+    call.figures.compacting(bucket).into_iter().map(move |(design_document, (done, total))| {
+        let progress = u128::from(done) * 100 / u128::from(total.max(1));
+        let cancel = design_documents::controller(bucket, design_document, "cancelViewCompaction");
+        json!({
+            "type": "view_compaction", "bucket": bucket, "designDocument": design_document,
+            "status": "running", "recommendedRefreshPeriod": 2.0, "changesDone": done,
+            "totalChanges": total, "progress": u64::try_from(progress).unwrap_or(100), "cancelURI": cancel,
         })
     })
 }

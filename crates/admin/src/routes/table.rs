@@ -176,18 +176,18 @@ pub(crate) const ROUTES: &[Route] = &[
         .figures(),
     post(
         "pools/default/buckets/{bucket}/ddocs/{document}/controller/compactView",
-        Needs::Bucket(P::ViewsWrite),
-        "Not supported: indexes are compacted by themselves.",
+        Needs::Bucket(P::ViewsCompact),
+        "Compacts the index of a design document on all nodes.",
     ),
     post(
         "pools/default/buckets/{bucket}/ddocs/{document}/controller/cancelViewCompaction",
-        Needs::Bucket(P::ViewsWrite),
-        "Not supported: a compaction of an index cannot be cancelled.",
+        Needs::Bucket(P::ViewsCompact),
+        "Ends the compaction of an index.",
     ),
     post(
         "pools/default/buckets/{bucket}/ddocs/{document}/controller/setUpdateMinChanges",
-        Needs::Bucket(P::ViewsWrite),
-        "Not supported: indexes are brought up to date all the time.",
+        Needs::Bucket(P::ViewsCompact),
+        "Sets `updateMinChanges` and `replicaUpdateMinChanges` of a design document, which are stored and have no effect.",
     ),
     // What the ports of views answer: see `views`.
     get(

@@ -9,12 +9,11 @@ use http::{
     reply::{self, Reply},
 };
 
+use super::design_documents::{SERVICE, is_absent};
 use crate::{node::control::NodeControl, request::Route};
 
 /// How paths begin that belong to the service.
 const PREFIX: &str = "couchBase";
-/// Its name.
-const SERVICE: &str = "views";
 
 /// Whether the service answers a route.
 pub(crate) fn is_of(route: &Route) -> bool {
@@ -29,10 +28,7 @@ pub(crate) async fn answer(
     admitted: Admitted,
     from: Connection,
 ) -> Reply {
-    let Some(service) = control.behind(SERVICE) else {
-        let text = "The service of views does not run on this node.\r\n";
-        return reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
-    };
+    let Some(service) = control.behind(SERVICE) else { return is_absent() };
     let Some(uri) = without_prefix(&parts.uri) else {
         return reply::text(StatusCode::BAD_REQUEST, "Bad Request");
     };

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak, atomic::Ordering};
 
 use base::BucketUuid;
+use indexer::IndexCourse;
 use service::{BucketFigures, Figures, Progress};
 
 use super::{BucketIndexes, Inner};
@@ -29,13 +30,20 @@ impl Figures for OfNode {
     }
 
     fn progress(&self, bucket: &BucketUuid) -> Vec<Progress> {
-        let Some(indexes) = self.indexes(bucket) else { return Vec::new() };
-        let of_documents = indexes.indexer.courses().into_iter().flat_map(|index| {
-            let (done, total) = (index.done, index.done + index.left);
-            let told =
-                move |name: String| Progress { design_document: format!("{DESIGN}{name}"), done, total };
-            index.names.into_iter().map(told)
-        });
-        of_documents.collect()
+        self.indexes(bucket).map(|indexes| told(indexes.indexer.courses())).unwrap_or_default()
     }
+
+    fn compactions(&self, bucket: &BucketUuid) -> Vec<Progress> {
+        self.indexes(bucket).map(|indexes| told(indexes.indexer.compactions())).unwrap_or_default()
+    }
+}
+
+/// How far indexes are, by design document.
+fn told(courses: Vec<IndexCourse>) -> Vec<Progress> {
+    let of_documents = courses.into_iter().flat_map(|index| {
+        let (done, total) = (index.done, index.done + index.left);
+        let told = move |name: String| Progress { design_document: format!("{DESIGN}{name}"), done, total };
+        index.names.into_iter().map(told)
+    });
+    of_documents.collect()
 }

@@ -67,3 +67,40 @@ fn an_index_that_is_built_is_a_task_and_counts_in_statistics() {
     assert!(ops.ends_with(" 1"), "{ops}");
     assert!(metrics.contains("\ncouch_views_actual_disk_size{bucket=\"app\""), "{metrics}");
 }
+
+/// What lies on the disk of an index, and of that what is in use.
+fn disk_of(node: &Node, name: &str) -> (u64, u64) {
+    let info: Value = serde_json::from_str(&get(node, &format!("/app/_design/{name}/_info")).body).unwrap();
+    let of = |member: &str| info["view_index"][member].as_u64().unwrap();
+    (of("disk_size"), of("data_size"))
+}
+
+#[test]
+fn an_index_is_compacted_when_somebody_asks_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    let view = r#"{"views":{"v":{"map":"function (doc, meta) { emit(doc.n, doc); }"}}}"#;
+    assert_eq!(put(&node, "/app/_design/x", view).status, 201);
+    let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
+    let filler = "x".repeat(300);
+    let mut wasted = || {
+        for number in 0..DOCUMENTS {
+            let (id, body) = (format!("d{number}"), format!("{{\"n\":{number},\"x\":\"{filler}\"}}"));
+            client.set(id.as_bytes(), body.as_bytes()).unwrap();
+        }
+        assert_eq!(get(&node, "/app/_design/x/_view/v?stale=false&limit=1").status, 200);
+        let (disk, data) = disk_of(&node, "x");
+        (data > 0 && (disk - data) * 10 > disk).then_some(())
+    };
+    // Each commit leaves something superseded, until a later one gives it up.
+    eventually("an index that has something superseded on its disk", &mut wasted);
+    let path = "/pools/default/buckets/app/ddocs/_design%2Fx/controller/compactView";
+    let rest = Rest::new(node.rest(), Some((USERNAME, PASSWORD)));
+    eventually("an index without anything superseded", || {
+        assert_eq!(rest.post(path, &[]).unwrap(), b"");
+        let (disk, data) = disk_of(&node, "x");
+        ((disk - data) * 20 < disk).then_some(())
+    });
+    let answer = get(&node, "/app/_design/x/_view/v?stale=false&limit=0");
+    assert!(answer.body.contains(&format!("\"total_rows\":{DOCUMENTS}")), "{}", answer.body);
+}

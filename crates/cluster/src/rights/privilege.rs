@@ -61,6 +61,8 @@ privileges! {
     ViewsRead,
     /// Create, change and drop views.
     ViewsWrite,
+    /// Compact indexes of views, and set how often they are brought up to date.
+    ViewsCompact,
     /// Create buckets.
     BucketCreate,
     /// See the pool: nodes, services, configurations.
@@ -131,7 +133,7 @@ impl PrivilegeSet {
     ]);
     /// The same, and emptying the bucket.
     pub const BUCKET_FULL_ACCESS: PrivilegeSet =
-        PrivilegeSet::BUCKET_DATA.with(PrivilegeSet::of(&[Privilege::BucketFlush]));
+        PrivilegeSet::BUCKET_DATA.with(PrivilegeSet::of(&[Privilege::BucketFlush, Privilege::ViewsCompact]));
 
     /// Managing a bucket, without its documents.
     pub const BUCKET_ADMIN: PrivilegeSet = PrivilegeSet::of(&[
@@ -149,6 +151,7 @@ impl PrivilegeSet {
     const BUCKET_SETTINGS: PrivilegeSet = PrivilegeSet::of(&[
         Privilege::ViewsRead,
         Privilege::ViewsWrite,
+        Privilege::ViewsCompact,
         Privilege::BucketRead,
         Privilege::BucketWrite,
         Privilege::BucketDelete,

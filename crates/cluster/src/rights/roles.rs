@@ -294,7 +294,7 @@ pub const ROLES: &[Role] = &[
     other("query_use_sequences", "Use Sequences", Scope::BucketScope),
     other("fts_admin", "Search Admin", Scope::Bucket),
     other("fts_searcher", "Search Reader", Scope::Collection),
-    views("views_admin", "Views Admin", Set::of(&[P::ViewsRead, P::ViewsWrite])),
+    views("views_admin", "Views Admin", Set::of(&[P::ViewsRead, P::ViewsWrite, P::ViewsCompact])),
     views("views_reader", "Views Reader", Set::of(&[P::ViewsRead])),
     other("analytics_admin", "Analytics Admin", Scope::Cluster),
     other("analytics_reader", "Analytics Reader", Scope::Cluster),

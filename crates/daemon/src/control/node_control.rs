@@ -285,7 +285,14 @@ impl NodeControl for Control {
         let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
         let told =
             self.services.get().into_iter().flatten().flat_map(|service| service.progress(&entry.uuid));
-        let shown = |Progress { design_document, done, total }| Indexing { design_document, done, total };
+        told.map(shown).collect()
+    }
+
+    fn compacting(&self, bucket: &str) -> Vec<Indexing> {
+        let snapshot = self.shared.snapshot();
+        let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
+        let told =
+            self.services.get().into_iter().flatten().flat_map(|service| service.compactions(&entry.uuid));
         told.map(shown).collect()
     }
 
@@ -381,4 +388,9 @@ impl NodeControl for Control {
     fn certificates(&self) -> Arc<dyn Certificates> {
         Arc::clone(&self.certificates) as Arc<dyn Certificates>
     }
+}
+
+/// What REST shows of an index.
+fn shown(Progress { design_document, done, total }: Progress) -> Indexing {
+    Indexing { design_document, done, total }
 }

@@ -7,7 +7,7 @@ use engine::VbHistory;
 use storage::Fs;
 use views::{
     analysis::{Need, meta_need_of_all, need_of_all},
-    index::{self, Index, IndexError, NoFunctions},
+    index::{self, Compaction, Functions, Index, IndexError, NoFunctions},
 };
 
 use crate::{
@@ -35,6 +35,8 @@ pub(crate) struct Member {
     pub(super) begun: BTreeSet<VbId>,
     /// It failed before and has not been durable since.
     pub(super) recovers: bool,
+    /// What is left of a compaction that somebody asked for.
+    pub(super) compaction: Option<Compaction>,
 }
 
 impl Member {
@@ -65,6 +67,7 @@ impl Member {
             pace: Pace::default(),
             begun: BTreeSet::new(),
             recovers: entry.failure.is_some(),
+            compaction: None,
             entry: entry.clone(),
         })
     }
@@ -72,6 +75,17 @@ impl Member {
     /// Makes durable what it has, where no functions run any more.
     pub(crate) fn commit_without_functions(&mut self) -> Result<(), IndexError> {
         if self.index.has_changes() { self.index.commit(&mut NoFunctions) } else { Ok(()) }
+    }
+
+    /// Does a part of the compaction that was asked for, which is a commit as well.
+    pub(super) fn compact(&mut self, functions: &mut dyn Functions) -> Result<(), IndexError> {
+        let mut compaction = match self.compaction.take() {
+            Some(compaction) => compaction,
+            None => self.index.begin_compaction()?,
+        };
+        let done = self.index.compact(&mut compaction, functions);
+        self.compaction = Some(compaction);
+        done
     }
 
     /// Removes the files of an index.

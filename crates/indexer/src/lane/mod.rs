@@ -17,7 +17,7 @@ use base::{Seqno, VbId, VbUuid};
 use views::{
     analysis::Need,
     design::Signature,
-    index::{Functions, IndexError, NoFunctions, Snapshot, VbSet},
+    index::{Compaction, Functions, IndexError, NoFunctions, Snapshot, VbSet},
     worker::Host,
 };
 
@@ -186,6 +186,9 @@ impl Runner {
             self.let_go(&signature);
         }
         if let Some(member) = self.members.get_mut(&signature) {
+            if !entry.compacts {
+                member.compaction = None;
+            }
             member.entry = entry;
             return;
         }
@@ -209,6 +212,7 @@ impl Runner {
                 outlet.whole.clear();
                 outlet.begun_whole = VbSet::default();
                 outlet.applied.clear();
+                outlet.compaction = None;
                 drop(state);
                 drop(before);
                 self.members.insert(signature, member);
@@ -534,6 +538,27 @@ impl Runner {
                 Due::CommitOncePersisted if self.is_persisted(member) => self.commit(&signature),
                 Due::CommitOncePersisted => self.holds |= awaited == Awaited::Nothing,
             }
+            self.compact(&signature);
+        }
+    }
+
+    /// Does a part of the compaction of an index that somebody asked for, once the bucket's disk has what the index has.
+    fn compact(&mut self, signature: &Signature) {
+        let is_asked = |member: &&Member| member.entry.compacts && self.is_persisted(member);
+        if self.members.get(signature).filter(is_asked).is_none() {
+            return;
+        }
+        if !self.commit_by(signature, Member::compact) {
+            return;
+        }
+        let Some(member) = self.members.get_mut(signature) else { return };
+        if member.compaction.as_ref().is_some_and(Compaction::is_done) {
+            (member.compaction, member.entry.compacts) = (None, false);
+            let mut state = self.shared.state.lock();
+            state.desk.compacted(signature);
+            if let Some(outlet) = state.outlets.get_mut(signature) {
+                outlet.compaction = None;
+            }
         }
     }
 
@@ -571,8 +596,17 @@ impl Runner {
     }
 
     fn commit(&mut self, signature: &Signature) {
+        self.commit_by(signature, |member, functions| member.index.commit(functions));
+    }
+
+    /// Has an index commit in this way; says whether it did.
+    fn commit_by(
+        &mut self,
+        signature: &Signature,
+        way: impl FnOnce(&mut Member, &mut dyn Functions) -> Result<(), IndexError>,
+    ) -> bool {
         let begin = self.shared.now();
-        let done = self.with_functions(signature, |member, functions| member.index.commit(functions));
+        let done = self.with_functions(signature, way);
         let took = self.shared.now().saturating_sub(begin);
         let is_done = self.after(signature, done, |member| {
             member.pace.committed(took);
@@ -582,6 +616,7 @@ impl Runner {
         if is_done {
             self.shared.state.lock().desk.worked(signature);
         }
+        is_done
     }
 
     /// Notes what was done, and shows it; or the index failed, and is let go of.
@@ -644,7 +679,7 @@ impl Runner {
     }
 
     fn patience(&self) -> Duration {
-        if self.holds {
+        if self.holds || self.members.values().any(|member| member.entry.compacts) {
             return LOOKS_HOLDING;
         }
         let paces = self.members.values().filter_map(|member| member.pace.next(&self.pacing));
@@ -682,6 +717,7 @@ fn show(state: &mut State, signature: &Signature, member: &Member) -> Option<Sna
     let outlet: &mut Outlet = state.outlets.entry(*signature).or_default();
     let before = outlet.snapshot.replace(member.index.snapshot());
     outlet.disk = member.index.disk_bytes();
+    outlet.compaction = member.compaction.as_ref().map(Compaction::progress);
     let positions = member.positions.iter();
     outlet.whole = positions.map(|(vb, (branch, position))| (*vb, (*branch, position.whole))).collect();
     let has_some = outlet.whole.iter().filter(|(_, (_, whole))| *whole > Seqno(0));

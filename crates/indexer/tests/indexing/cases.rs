@@ -29,6 +29,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_query_waits_while_others_write", a_query_waits_while_others_write),
     ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
     ("what_needs_no_function_needs_no_process", what_needs_no_function_needs_no_process),
+    ("an_index_is_compacted_while_it_is_fed", an_index_is_compacted_while_it_is_fed),
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
     ("a_copy_lacks_its_index_until_that_is_close", following::a_copy_lacks_its_index_until_that_is_close),
     ("a_copy_may_take_over_at_any_time", following::a_copy_may_take_over_at_any_time),
@@ -324,4 +325,46 @@ fn what_needs_no_function_needs_no_process() {
     world.leave(vb);
     world.poll("the rows of a vBucket that left", || had(&world).is_none().then_some(()));
     assert_eq!(world.places.held(), 0, "showing that takes no process");
+}
+
+fn an_index_is_compacted_while_it_is_fed() {
+    let mut world = World::new(&[("a", NUMBERS), ("b", MANY)]);
+    world.start();
+    for _ in 0..10 {
+        world.change(100);
+        world.check(MANY);
+    }
+    let waste = |world: &World| {
+        let status = world.status_of(MANY).unwrap();
+        status.disk_bytes - status.live_bytes
+    };
+    let compacts = |world: &World, name: &str| {
+        world.indexer().compactions().iter().any(|course| course.names.contains(&name.to_owned()))
+    };
+    // Nothing is to be told of names that nobody has.
+    world.indexer().compact("other", true);
+    assert_eq!(world.indexer().compactions(), Vec::new());
+    world.persist();
+    let status = world.poll("an index that has everything on its disk", || {
+        world.status_of(MANY).filter(|status| status.left == 0 && status.disk_bytes > status.live_bytes)
+    });
+    world.indexer().compact("b", true);
+    world.poll("the end of a compaction", || (!compacts(&world, "b")).then_some(()));
+    let left = waste(&world);
+    assert!(left * 10 < status.disk_bytes, "{left} of {status:?}");
+    // What is fed meanwhile is not lost, and the other index was left alone.
+    world.indexer().compact("b", true);
+    world.change(300);
+    world.check(MANY);
+    world.check(NUMBERS);
+    world.persist();
+    world.poll("the end of a compaction", || (!compacts(&world, "b")).then_some(()));
+    world.crash();
+    world.check(MANY);
+    // One that was cancelled is no task any more.
+    world.indexer().compact("b", true);
+    world.indexer().compact("b", false);
+    assert!(!compacts(&world, "b"));
+    world.change(100);
+    world.check(MANY);
 }

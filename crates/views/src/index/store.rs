@@ -249,6 +249,13 @@ impl Store {
         Ok(())
     }
 
+    /// What is appended from now on goes into another segment.
+    pub(super) fn seal(&mut self) -> Result<(), IndexError> {
+        self.flush()?;
+        self.current = None;
+        Ok(())
+    }
+
     /// Writes what is in the buffer, so that every reader finds it.
     pub(super) fn flush(&mut self) -> Result<(), IndexError> {
         let Some(current) = &mut self.current else { return Ok(()) };

@@ -433,3 +433,61 @@ fn sets_of_vbuckets_are_sets() {
     assert!(other.is_disjoint(&fewer) && !other.is_disjoint(&some) && VbSet::default().is_empty());
     let _ = world::definition();
 }
+
+/// Commits keep up to a quarter of the disk's bytes of no use, and compactions nothing of what was there when they began.
+#[test]
+fn a_compaction_gives_up_everything_that_lies_beside_something_superseded() {
+    let mut node = node(64 << 20, 3000);
+    for at in (0..3000).step_by(7) {
+        node.index.apply(batch(3000 + at, documents(at..at + 1, "2")), &mut NoFunctions).unwrap();
+        if at % 70 == 0 {
+            node.index.commit(&mut Reducer::default()).unwrap();
+        }
+    }
+    node.index.commit(&mut Reducer::default()).unwrap();
+    let rows = |node: &Node| ask(node, "sum", "reduce=false", &mut NoFunctions).len();
+    let before = node.index.disk_bytes();
+    assert!(before.all - before.live > before.all / 20, "{before:?}");
+    let snapshot = node.index.snapshot();
+    let mut compaction = node.index.begin_compaction().unwrap();
+    let total = compaction.progress().1;
+    assert!(total > before.all / 2, "{total} of {before:?}");
+    while !compaction.is_done() {
+        let begun = compaction.progress().0;
+        node.index.compact(&mut compaction, &mut Reducer::default()).unwrap();
+        assert!(compaction.progress().0 > begun, "a step does something");
+    }
+    assert_eq!(compaction.progress(), (total, total));
+    let after = node.index.disk_bytes();
+    assert!(after.all - after.live <= after.all / 100, "{before:?} {after:?}");
+    assert!(after.live <= before.live + before.live / 100, "{before:?} {after:?}");
+    let place = snapshot.definition().view("sum").unwrap();
+    let mut answer = snapshot.query(place, &query("reduce=false"), &snapshot.vbuckets()).unwrap();
+    let seen = std::iter::from_fn(|| answer.next(&mut NoFunctions).unwrap()).count();
+    assert_eq!((seen, rows(&node)), (3000, 3000), "what was begun before reads on");
+    let mut again = node.index.begin_compaction().unwrap();
+    node.index.compact(&mut again, &mut Reducer::default()).unwrap();
+    assert!(again.is_done());
+    node.reopen().unwrap();
+    assert_eq!((rows(&node), count(&node, "")), (3000, 3000));
+}
+
+/// A step is a commit: what was done until a crash is done, and nothing is lost.
+#[test]
+fn a_compaction_that_ends_early_leaves_the_index_whole() {
+    let mut node = node(64 << 20, 500);
+    for round in 0..40 {
+        node.index
+            .apply(batch(500 + round, documents(round * 12..round * 12 + 1, "2")), &mut NoFunctions)
+            .unwrap();
+        node.index.commit(&mut Reducer::default()).unwrap();
+    }
+    let _ = node.index.begin_compaction().unwrap();
+    // What comes after it has begun goes elsewhere.
+    node.index.apply(batch(540, documents(499..500, "3")), &mut NoFunctions).unwrap();
+    let mut compaction = node.index.begin_compaction().unwrap();
+    node.index.compact(&mut compaction, &mut Reducer::default()).unwrap();
+    node.reopen().unwrap();
+    assert_eq!(count(&node, ""), 500);
+    assert_eq!(ask(&node, "sum", "reduce=false&key=499", &mut NoFunctions).len(), 1);
+}
