@@ -100,7 +100,9 @@ async fn create(call: &Call) -> Outcome {
 async fn update(call: &Call, name: &str) -> Outcome {
     call.bucket(name)?;
     let form = call.form()?;
-    let mut params = match BucketParams::from_form(form.fields()) {
+    // As in Couchbase, an edit leaves it as it is, whatever the value is.
+    let fields = form.fields().iter().filter(|(name, _)| name != "replicaIndex").cloned().collect::<Vec<_>>();
+    let mut params = match BucketParams::from_form(&fields) {
         Ok(params) => params,
         Err(errors) => return Err(refused(call, name, None, errors)),
     };
