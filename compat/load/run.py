@@ -111,6 +111,11 @@ def queries_in_a_mix(node):
     request = urllib.request.Request(address, json.dumps(views).encode(), headers, method="PUT")
     with urllib.request.urlopen(request) as answer:
         assert answer.status == 201, answer.status
+    # The index is built first: an answer that lacks rows is an error.
+    whole = f"{address}/_view/all?stale=false&limit=0&connection_timeout=600000"
+    with urllib.request.urlopen(urllib.request.Request(whole, headers=headers)) as answer:
+        told = json.loads(answer.read())
+        assert "errors" not in told and told["total_rows"] >= RECORDS, told
     mix = ["--mix", "get=6,set=2,query=2", "-n", RECORDS, "--seconds", 2, "--warmup", 0]
     asked = [*mix, "--query", "every/all?key={key}&stale=ok"]
     for more in (["--rate", 500], ["--rate", 500, "--processes", 2], ["--closed", "-c", 4, "--pipeline", 2]):
