@@ -33,7 +33,7 @@ mod routes;
 pub use node::{
     alerts::FiringAlert,
     certificates::{Certificates, InboxFile, Regenerate},
-    cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView},
+    cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, Notice, RebalanceView},
     control::{AnswerParts, BucketStatsView, Callee, Indexing, JoinOffer, NodeCall, NodeControl, Obstacle},
     counted::{Counted, Source},
     documents,

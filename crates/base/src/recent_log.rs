@@ -53,6 +53,12 @@ impl RecentLog {
         }
     }
 
+    /// The number of the oldest line that is kept.
+    #[must_use]
+    pub fn oldest(&self) -> u64 {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).first
+    }
+
     /// The lines behind number `after` for which `wanted` holds, at most the last `most` of them, and the number of the newest line of
     /// all. A line whose number is 1 is the first of the process.
     #[must_use]
@@ -119,6 +125,7 @@ mod tests {
         let (lines, newest) = log.behind(0, 1000, |_| true);
         assert!((10..30).contains(&lines.len()), "{}", lines.len());
         assert_eq!((newest, lines.last()), (100, Some(&(100, "line 99".to_owned()))));
+        assert_eq!(Some(log.oldest()), lines.first().map(|(number, _)| *number));
         let log = RecentLog::new(BYTES_MAX);
         log.add(&"é".repeat(LINE_BYTES_MAX));
         assert_eq!(log.behind(0, 1, |_| true).0.first().map(|(_, line)| line.len()), Some(LINE_BYTES_MAX));

@@ -16,6 +16,7 @@ pub mod ring;
 pub mod silences;
 pub mod skew;
 pub mod stored;
+pub mod touch;
 pub mod trend;
 
 pub use burn::{Counts, Judgement, RULES, Rule, Severity, Span, Spans, judge};

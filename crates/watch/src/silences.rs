@@ -24,6 +24,9 @@ pub struct Silence {
     /// What it is about; whatever it is about where nothing is said.
     #[serde(default)]
     pub subject: Option<String>,
+    /// The uuid of the node that tells it; whichever does where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Until when, in seconds since 1970.
     pub until_secs: u64,
     /// The user who has asked for it.
@@ -40,11 +43,12 @@ impl Silence {
         now_secs < self.until_secs
     }
 
-    /// Whether an alert is not to be sent because of it.
+    /// Whether an alert that a node of that uuid tells is not to be sent because of it.
     #[must_use]
-    pub fn covers(&self, alert: &str, subject: &str, now_secs: u64) -> bool {
+    pub fn covers(&self, alert: &str, subject: &str, node: &str, now_secs: u64) -> bool {
         let is_about = self.subject.as_deref().is_none_or(|about| about == subject);
-        self.lasts(now_secs) && self.alert == alert && is_about
+        let is_told_there = self.node.as_deref().is_none_or(|told| told == node);
+        self.lasts(now_secs) && self.alert == alert && is_about && is_told_there
     }
 }
 

@@ -25,14 +25,21 @@ fn a_silence_covers_its_alert_and_subject_until_its_end() {
     let of = |subject: Option<&str>| Silence {
         alert: QUEUE_GROWS.name.into(),
         subject: subject.map(Into::into),
+        node: None,
         until_secs: 100,
         by: "admin".into(),
         comment: String::new(),
     };
-    assert!(of(None).covers(QUEUE_GROWS.name, "a", 99) && of(Some("a")).covers(QUEUE_GROWS.name, "a", 0));
-    assert!(!of(None).covers(QUEUE_GROWS.name, "a", 100), "it is over");
-    assert!(!of(Some("a")).covers(QUEUE_GROWS.name, "b", 0));
-    assert!(!of(None).covers(NODE_DOWN.name, "a", 0));
+    assert!(
+        of(None).covers(QUEUE_GROWS.name, "a", "n", 99)
+            && of(Some("a")).covers(QUEUE_GROWS.name, "a", "n", 0)
+    );
+    assert!(!of(None).covers(QUEUE_GROWS.name, "a", "n", 100), "it is over");
+    assert!(!of(Some("a")).covers(QUEUE_GROWS.name, "b", "n", 0));
+    assert!(!of(None).covers(NODE_DOWN.name, "a", "n", 0));
+    let of_node = Silence { node: Some("n".into()), ..of(None) };
+    let covers = |node: &str| of_node.covers(QUEUE_GROWS.name, "", node, 0);
+    assert!(covers("n") && !covers("m"));
 }
 
 #[test]

@@ -95,3 +95,20 @@ pub struct NodeShare {
     /// Documents it gives away: how many, and how many it has given.
     pub outgoing: (u64, u64),
 }
+
+/// Something that an administrator must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is about, as that of an alert.
+    pub subject: String,
+    /// What is to be told.
+    pub text: String,
+}
+
+impl Notice {
+    /// Something that an administrator must know.
+    #[must_use]
+    pub fn new(subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { subject: subject.into(), text: text.into() }
+    }
+}

@@ -16,7 +16,7 @@ use stats::{ConnectionsReport, HotReport, Reading, Samples, SlowOperation, Stati
 use super::{
     alerts::FiringAlert,
     certificates::Certificates,
-    cluster_status::ClusterStatus,
+    cluster_status::{ClusterStatus, Notice},
     counted::Counted,
     documents::{DocumentAnswer, DocumentQuestion},
     forecasts::Foretold,
@@ -143,7 +143,7 @@ pub trait NodeControl: Gate {
     /// Figures of the machine and the process.
     fn system(&self) -> SystemStats;
     /// What an administrator must know now, in the words of Couchbase's alerts where it has some.
-    fn alerts(&self) -> Vec<String> {
+    fn alerts(&self) -> Vec<Notice> {
         Vec::new()
     }
     /// What keeps this node from serving although it knows its cluster.

@@ -9,7 +9,7 @@ use std::{
 use base::NodeId;
 use cluster::{Membership, Metadata, NodeInfo, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult};
 
-use super::cluster_status::{Awaited, ClusterStatus, CutOff};
+use super::cluster_status::{Awaited, ClusterStatus, CutOff, Notice};
 
 /// Entries kept; the oldest go.
 const ENTRIES_MAX: usize = 1000;
@@ -173,9 +173,11 @@ pub fn differing(meta: &Metadata, status: &ClusterStatus) -> Vec<String> {
 
 /// What an administrator must know of replicas that are not fed, one sentence for each pair of nodes and bucket; and of
 /// vBuckets that nobody serves because a node is waited for.
-pub(crate) fn outages(meta: &Metadata, status: &ClusterStatus) -> Vec<String> {
-    let waits = status.awaited.iter().map(|wait| waiting(meta, wait));
-    status.cut_off.iter().map(|cut| outage(meta, cut)).chain(waits).chain(differing(meta, status)).collect()
+pub(crate) fn outages(meta: &Metadata, status: &ClusterStatus) -> Vec<Notice> {
+    let waits = status.awaited.iter().map(|wait| Notice::new(&wait.bucket, waiting(meta, wait)));
+    let outages = status.cut_off.iter().map(|cut| Notice::new(&cut.bucket, outage(meta, cut)));
+    let differing = differing(meta, status).into_iter().map(|text| Notice::new("", text));
+    outages.chain(waits).chain(differing).collect()
 }
 
 fn waiting(meta: &Metadata, wait: &Awaited) -> String {
@@ -300,7 +302,7 @@ mod tests {
         let begun = format!("{between} is interrupted: 9 replicas are not kept up to date.");
         assert_eq!(told, [begun, format!("{between} goes on.")]);
         assert_eq!(
-            outages(&meta, &states[2])[0],
+            outages(&meta, &states[2])[0].text,
             format!("{between} is interrupted: 4 replicas are not kept up to date.")
         );
     }
@@ -322,7 +324,7 @@ mod tests {
         assert!(told[0].text.starts_with("The metadata of node 127.0.0.2:8091 differ"));
         assert!(told[0].text.contains("remove it and add it again"));
         assert!(told[1].text.starts_with("The metadata of nodes 127.0.0.1:8091, 127.0.0.2:8091 differ"));
-        assert_eq!(outages(&meta, &one), [told[0].text.clone()], "as an alert too");
+        assert_eq!(outages(&meta, &one), [Notice::new("", &told[0].text)], "as an alert too");
     }
 
     #[test]
@@ -334,7 +336,7 @@ mod tests {
         events.note_status(&meta, &ClusterStatus::default(), &waits, 7);
         events.note_status(&meta, &waits, &ClusterStatus::default(), 8);
         let told: Vec<String> = events.all().into_iter().map(|event| event.text).collect();
-        assert_eq!(told[0], outages(&meta, &waits)[0]);
+        assert_eq!(told[0], outages(&meta, &waits)[0].text);
         assert!(
             told[0].starts_with("Nobody serves 512 vBuckets of bucket \"b\" before 127.0.0.2:8091 is back")
         );

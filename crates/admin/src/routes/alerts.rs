@@ -3,14 +3,19 @@
 //!
 //! Of forecasts a sender sees those of buckets whose statistics it may see, and of disks where it may see the cluster's.
 
+use base::NodeId;
 use cluster::auth::Privilege;
 use http::reply::{self, Outcome, json_ok};
 use serde_json::{Value, json};
-use watch::{alerts::ALERTS, judge};
+use watch::{
+    alerts::{ALERTS, NODE_DOWN, PROBE_SILENT},
+    judge,
+};
 
 use super::{nodes, objectives, silences::silenced_until};
 use crate::{
     node::{
+        alerts::FiringAlert,
         forecasts::{Foretold, Outlook},
         time::{now_ms, rfc3339},
     },
@@ -28,22 +33,10 @@ pub(super) async fn of_every_node(call: &Call, what: &str) -> Outcome {
 /// `GET /settee/alerts`.
 async fn list(call: &Call) -> Outcome {
     let (told, missing) = asking::every(call, PATH, call.api.control.firing_alerts()).await;
-    let mut firing: Vec<Value> = told
-        .into_iter()
-        .flat_map(|(node, alerts)| alerts.into_iter().map(move |alert| (node, alert)))
-        .filter(|(_, alert)| is_shown(call, &alert.subject))
-        .map(|(node, alert)| {
-            let node = call.meta.node_by_id(node).map(|node| nodes::hostname(call, node));
-            let mut shown = json!({
-                "name": alert.name, "level": alert.level, "node": node, "subject": alert.subject, "text": alert.text,
-                "since": rfc3339(alert.since_secs.saturating_mul(1_000)),
-            });
-            if let Some(until) = silenced_until(&call.meta, &alert.name, &alert.subject) {
-                shown["silencedUntil"] = rfc3339(until.saturating_mul(1_000)).into();
-            }
-            shown
-        })
-        .collect();
+    let told = told.into_iter().flat_map(|(node, alerts)| alerts.into_iter().map(move |alert| (node, alert)));
+    let seen = told.filter(|(_, alert)| is_shown(call, &alert.subject));
+    let mut firing: Vec<Value> =
+        by_what_they_are_about(seen).into_iter().map(|(by, alert)| shown(call, &by, &alert)).collect();
     // Critical ones come first; their word is the smaller one.
     firing.sort_by_key(|alert| alert["level"].as_str().unwrap_or_default().to_owned());
     let missing: Vec<_> = missing.into_iter().filter_map(|node| call.meta.node_by_id(node)).collect();
@@ -51,8 +44,45 @@ async fn list(call: &Call) -> Outcome {
     Ok(json_ok(&json!({ "firing": firing, "missingNodes": missing })))
 }
 
+/// Every alert with the nodes that tell it. Several nodes may see that one of them does not answer: that is one alert, since the first of
+/// them saw it.
+fn by_what_they_are_about(
+    told: impl Iterator<Item = (NodeId, FiringAlert)>,
+) -> Vec<(Vec<NodeId>, FiringAlert)> {
+    let of_others = [NODE_DOWN.name, PROBE_SILENT.name];
+    let mut firing: Vec<(Vec<NodeId>, FiringAlert)> = Vec::new();
+    for (node, alert) in told {
+        let is_same = |known: &FiringAlert| (&known.name, &known.subject) == (&alert.name, &alert.subject);
+        let known =
+            firing.iter_mut().find(|(_, known)| of_others.contains(&known.name.as_str()) && is_same(known));
+        match known {
+            Some((by, known)) => {
+                by.push(node);
+                known.since_secs = known.since_secs.min(alert.since_secs);
+            }
+            None => firing.push((vec![node], alert)),
+        }
+    }
+    firing
+}
+
+fn shown(call: &Call, by: &[NodeId], alert: &FiringAlert) -> Value {
+    let by: Vec<_> = by.iter().filter_map(|node| call.meta.node_by_id(*node)).collect();
+    let names: Vec<_> = by.iter().map(|node| nodes::hostname(call, node)).collect();
+    let mut shown = json!({
+        "name": alert.name, "level": alert.level, "node": names.first(), "seenBy": names, "subject": alert.subject,
+        "text": alert.text, "since": rfc3339(alert.since_secs.saturating_mul(1_000)),
+    });
+    // It is sent as long as one of the nodes that tell it is not silenced.
+    let until = by.iter().map(|node| silenced_until(&call.meta, &alert.name, &alert.subject, &node.uuid));
+    if let Some(until) = until.collect::<Option<Vec<_>>>().and_then(|until| until.into_iter().min()) {
+        shown["silencedUntil"] = rfc3339(until.saturating_mul(1_000)).into();
+    }
+    shown
+}
+
 /// A subject that begins with the name of a bucket is shown to those who may see its statistics.
-fn is_shown(call: &Call, subject: &str) -> bool {
+pub(super) fn is_shown(call: &Call, subject: &str) -> bool {
     let bucket = subject.split('/').next().unwrap_or_default();
     !call.meta.buckets.contains_key(bucket) || call.holds(Privilege::Stats, Some(bucket))
 }
@@ -159,5 +189,36 @@ pub(super) fn show_forecasts(call: &Call) -> Outcome {
     match serde_json::to_value(call.api.control.forecasts()) {
         Ok(forecasts) => Ok(json_ok(&forecasts)),
         Err(error) => Err(reply::bad_request(&error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_several_see_silent_is_one_alert_and_other_alerts_are_each_nodes_own() {
+        let alert = |name: &str, subject: &str, since_secs| FiringAlert {
+            name: name.into(),
+            level: "critical".into(),
+            subject: subject.into(),
+            text: String::new(),
+            since_secs,
+        };
+        let told = [
+            (NodeId(1), alert("probe_not_answered", "c:1", 7)),
+            (NodeId(1), alert("disk_low", "", 1)),
+            (NodeId(2), alert("probe_not_answered", "c:1", 5)),
+            (NodeId(2), alert("probe_not_answered", "d:1", 9)),
+            (NodeId(2), alert("disk_low", "", 2)),
+        ];
+        let merged = by_what_they_are_about(told.into_iter());
+        let expected = [
+            (vec![NodeId(1), NodeId(2)], alert("probe_not_answered", "c:1", 5)),
+            (vec![NodeId(1)], alert("disk_low", "", 1)),
+            (vec![NodeId(2)], alert("probe_not_answered", "d:1", 9)),
+            (vec![NodeId(2)], alert("disk_low", "", 2)),
+        ];
+        assert_eq!(merged, expected);
     }
 }

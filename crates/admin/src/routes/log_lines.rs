@@ -38,7 +38,7 @@ pub(super) fn show(call: &Call) -> Outcome {
     let lines: Vec<Value> =
         lines.into_iter().map(|(number, text)| json!({ "number": number, "text": text })).collect();
     let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::hostname(call, node));
-    Ok(json_ok(&json!({ "node": node, "newest": newest, "lines": lines })))
+    Ok(json_ok(&json!({ "node": node, "oldest": OF_PROCESS.oldest(), "newest": newest, "lines": lines })))
 }
 
 fn refused(name: &str, text: &str) -> Refusal {

@@ -6,9 +6,12 @@ use axum::http::StatusCode;
 use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
-use super::{design_documents, groups, nodes, rebalance, storage_totals::storage_totals};
+use super::{
+    alerts as alert_routes, design_documents, groups, nodes, rebalance, storage_totals::storage_totals,
+};
 use crate::{
     node::{
+        cluster_status::Notice,
         events,
         time::{now_ms, rfc3339},
         versions::{PRODUCT_VERSION, SETTEE_VERSION},
@@ -142,8 +145,11 @@ fn missing(call: &Call) -> Vec<String> {
 
 fn alerts(call: &Call) -> Vec<Value> {
     let server_time = rfc3339(now_ms());
-    let alerts = call.api.control.alerts().into_iter().chain(events::outages(&call.meta, &call.status));
-    alerts.map(|msg| json!({ "msg": msg, "serverTime": server_time, "disableUIPopUp": false })).collect()
+    let notices = call.api.control.alerts().into_iter().chain(events::outages(&call.meta, &call.status));
+    let shown = notices.filter(|notice| alert_routes::is_shown(call, &notice.subject));
+    shown
+        .map(|Notice { text, .. }| json!({ "msg": text, "serverTime": server_time, "disableUIPopUp": false }))
+        .collect()
 }
 
 fn add_quotas(call: &Call, pool: &mut Value) {

@@ -1,11 +1,14 @@
 //! `/settee/probe`: what the active probe of every node has found, and what is probed. Of Settee alone. `/settee/probe/metrics` shows
 //! the probes of one node under the names and labels of a probe that was published for Couchbase.
 
-use std::fmt::Write as _;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use axum::http::{Method, StatusCode};
 use base::NodeId;
-use cluster::{ClusterError, Command, FieldErrors, auth::Privilege};
+use cluster::{ClusterError, Command, FieldErrors, NodeInfo, auth::Privilege};
 use http::{
     AuditKind,
     form::Form,
@@ -104,7 +107,14 @@ pub(crate) fn show(call: &Call) -> Outcome {
 }
 
 fn published(call: &Call) -> axum::response::Response {
-    let host = |id: NodeId| call.meta.node_by_id(id).map(|node| node.host.clone()).unwrap_or_default();
+    let is_alone =
+        |node: &NodeInfo| call.meta.nodes.iter().filter(|other| other.host == node.host).count() < 2;
+    // Nodes that share a host are told apart by their ports.
+    let host = |id: NodeId| match call.meta.node_by_id(id) {
+        Some(node) if is_alone(node) => node.host.clone(),
+        Some(node) => format!("{}:{}", node.host, node.ports.mgmt),
+        None => id.to_string(),
+    };
     let text = exported(&call.meta.cluster_name, &call.api.control.probed(), host);
     reply::with_body(StatusCode::OK, "text/plain; version=0.0.4", text.into())
 }
@@ -112,9 +122,15 @@ fn published(call: &Call) -> axum::response::Response {
 /// The names are those of `mewpoke`: `couchbase_…` where it speaks to Couchbase, `memcached_…` where it does not know more than memcached.
 fn exported(cluster: &str, probed: &[Probed], host: impl Fn(NodeId) -> String) -> String {
     let mut text = String::new();
+    let mut buckets = BTreeMap::<String, BTreeSet<&str>>::new();
+    for one in probed {
+        buckets.entry(published_name(&one.bucket)).or_default().insert(&one.bucket);
+    }
     let labels = |one: &Probed| {
-        // The published probe has no points in names of buckets.
-        let (bucket, instance) = (one.bucket.replace('.', "_"), host(one.to));
+        let named = published_name(&one.bucket);
+        let is_alone = buckets.get(&named).is_none_or(|buckets| buckets.len() < 2);
+        let bucket = if is_alone { named } else { one.bucket.clone() };
+        let instance = host(one.to);
         format!(
             "cluster=\"{}\",bucket=\"{}\",instance=\"{}\"",
             plain(cluster),
@@ -144,6 +160,11 @@ fn exported(cluster: &str, probed: &[Probed], host: impl Fn(NodeId) -> String) -
         }
     }
     text
+}
+
+/// The published probe has no points in names of buckets. Where two buckets would have one name by that, both keep their own.
+fn published_name(bucket: &str) -> String {
+    bucket.replace('.', "_")
 }
 
 fn write_summary(text: &mut String, family: &str, labels: &str, known: &ProbedOperation) {
@@ -177,6 +198,22 @@ mod tests {
         {
             assert_eq!(asked(wrong), Err(()), "{wrong}");
         }
+    }
+
+    #[test]
+    fn no_series_is_there_twice() {
+        let operations = || [("get".to_owned(), ProbedOperation::default())].into();
+        let of = |bucket: &str| Probed {
+            bucket: bucket.into(),
+            to: NodeId(1),
+            silent_rounds: 0,
+            operations: operations(),
+        };
+        let text = exported("c", &[of("a.b"), of("a_b"), of("c.d")], |_| "host".into());
+        let series: Vec<_> = text.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+        let distinct: BTreeSet<_> = series.iter().filter(|one| !one.starts_with('#')).collect();
+        assert_eq!(distinct.len(), series.iter().filter(|one| !one.starts_with('#')).count(), "{text}");
+        assert!(text.contains("bucket=\"c_d\""), "{text}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use watch::{
     silences::{MINUTES_MAX, SILENCES_MAX, Silence},
 };
 
+use super::nodes;
 use crate::{
     node::time::{now_ms, rfc3339},
     request::{Api, Call},
@@ -33,9 +34,9 @@ pub fn silences(metadata: &Metadata) -> BTreeMap<String, Silence> {
 }
 
 /// Until when an alert is not sent, in seconds since 1970.
-pub(super) fn silenced_until(metadata: &Metadata, alert: &str, subject: &str) -> Option<u64> {
+pub(super) fn silenced_until(metadata: &Metadata, alert: &str, subject: &str, node: &str) -> Option<u64> {
     let covering =
-        silences(metadata).into_values().filter(|one| one.covers(alert, subject, now_ms() / 1_000));
+        silences(metadata).into_values().filter(|one| one.covers(alert, subject, node, now_ms() / 1_000));
     covering.map(|one| one.until_secs).max()
 }
 
@@ -55,19 +56,24 @@ fn lasting(call: &Call) -> BTreeMap<String, Silence> {
 }
 
 fn list(call: &Call) -> reply::Reply {
-    let shown = lasting(call).into_iter().map(|(id, one)| view(&id, &one));
+    let shown = lasting(call).into_iter().map(|(id, one)| view(call, &id, &one));
     json_ok(&json!({ "silences": shown.collect::<Vec<_>>() }))
 }
 
-fn view(id: &str, one: &Silence) -> Value {
+fn view(call: &Call, id: &str, one: &Silence) -> Value {
+    // A node that has left is named by its uuid.
+    let name =
+        |uuid: &String| call.meta.node(uuid).map_or_else(|| uuid.clone(), |node| nodes::hostname(call, node));
     json!({
+        "node": one.node.as_ref().map(name),
         "id": id, "alert": one.alert, "subject": one.subject, "by": one.by, "comment": one.comment,
         "until": rfc3339(one.until_secs.saturating_mul(1_000)),
     })
 }
 
 async fn add(call: &Call) -> Outcome {
-    let silence = asked_for(&call.form()?, &call.user.name, now_ms() / 1_000)?;
+    let uuid = |name: &str| nodes::find(call, name).map(|node| node.uuid.clone());
+    let silence = asked_for(&call.form()?, uuid, &call.user.name, now_ms() / 1_000)?;
     let mut kept = lasting(call);
     if kept.len() >= SILENCES_MAX {
         let text =
@@ -79,7 +85,7 @@ async fn add(call: &Call) -> Outcome {
     put(call, &kept).await?;
     let details = format!("{} until {}", shown.alert, rfc3339(shown.until_secs.saturating_mul(1_000)));
     call.audit(AuditKind::SettingsChanged, &format!("{SETTING}/{id}"), details);
-    Ok(json_ok(&view(&id, &shown)))
+    Ok(json_ok(&view(call, &id, &shown)))
 }
 
 async fn remove(call: &Call, id: &str) -> Outcome {
@@ -96,8 +102,13 @@ async fn put(call: &Call, kept: &BTreeMap<String, Silence>) -> Result<(), Refusa
     Ok(())
 }
 
-fn asked_for(form: &Form, by: &str, now_secs: u64) -> Result<Silence, Refusal> {
-    const FIELDS: [&str; 4] = ["alert", "subject", "minutes", "comment"];
+fn asked_for(
+    form: &Form,
+    uuid: impl Fn(&str) -> Option<String>,
+    by: &str,
+    now_secs: u64,
+) -> Result<Silence, Refusal> {
+    const FIELDS: [&str; 5] = ["alert", "subject", "node", "minutes", "comment"];
     let mut errors = FieldErrors::new();
     for (name, _) in form.fields().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str())) {
         errors.insert(name.clone(), "Unsupported key".into());
@@ -105,6 +116,11 @@ fn asked_for(form: &Form, by: &str, now_secs: u64) -> Result<Silence, Refusal> {
     let alert = form.get("alert").unwrap_or_default();
     if !ALERTS.iter().any(|about| about.name == alert) {
         errors.insert("alert".into(), "The value must be the name of an alert".into());
+    }
+    let node = form.get("node").filter(|name| !name.is_empty());
+    let told = node.and_then(uuid);
+    if node.is_some() && told.is_none() {
+        errors.insert("node".into(), "The value must be the name of a node".into());
     }
     let minutes = form.integer::<u32>("minutes", &mut errors);
     if !minutes.is_some_and(|minutes| (1..=MINUTES_MAX).contains(&minutes)) {
@@ -122,7 +138,7 @@ fn asked_for(form: &Form, by: &str, now_secs: u64) -> Result<Silence, Refusal> {
         return Err(ClusterError::Invalid(errors).into());
     }
     let until_secs = now_secs + u64::from(minutes.unwrap_or_default()) * 60;
-    Ok(Silence { alert: alert.to_owned(), subject, until_secs, by: by.to_owned(), comment })
+    Ok(Silence { alert: alert.to_owned(), subject, node: told, until_secs, by: by.to_owned(), comment })
 }
 
 #[cfg(test)]
@@ -131,11 +147,14 @@ mod tests {
 
     #[test]
     fn a_silence_names_an_alert_and_has_an_end() {
-        let asked =
-            |form: &str| asked_for(&Form::parse(form.as_bytes()).unwrap(), "ann", 1_000).map_err(drop);
+        let asked = |form: &str| {
+            let uuid = |name: &str| (name == "h:1").then(|| "n".to_owned());
+            asked_for(&Form::parse(form.as_bytes()).unwrap(), uuid, "ann", 1_000).map_err(drop)
+        };
         let expected = Silence {
             alert: "node_down".into(),
             subject: Some("h:1".into()),
+            node: None,
             until_secs: 1_000 + 600,
             by: "ann".into(),
             comment: "disk swap".into(),
@@ -146,6 +165,8 @@ mod tests {
             Ok(None),
             "whatever it is about"
         );
+        assert_eq!(asked("alert=disk_low&node=h%3A1&minutes=1").map(|one| one.node), Ok(Some("n".into())));
+        assert_eq!(asked("alert=disk_low&node=h%3A2&minutes=1"), Err(()), "no such node");
         let long = format!("alert=node_down&minutes=1&comment={}", "x".repeat(TEXT_BYTES_MAX + 1));
         let wrong = ["", "alert=node_down", "alert=nodes&minutes=1", "alert=node_down&minutes=0", &long];
         for wrong in

@@ -15,7 +15,7 @@ use cluster::{
 };
 use settee_admin::{
     Api, BucketStatsView, Callee, Certificates, ClusterStatus, FiringAlert, Foretold, InboxFile, JoinOffer,
-    Limit, NodeCall, NodeControl, Obstacle, Outlook, PastForecasts, Regenerate,
+    Limit, NodeCall, NodeControl, Notice, Obstacle, Outlook, PastForecasts, Regenerate,
     documents::{Document, DocumentAct, DocumentAnswer, DocumentQuestion, DocumentRefusal, Octets, Version},
 };
 use stats::{
@@ -77,6 +77,8 @@ pub(crate) struct FakeNode {
     pub(crate) elsewhere: AtomicUsize,
     /// Keys of the default collection that are hotter than any other.
     pub(crate) hotter: AtomicUsize,
+    /// What an administrator must know.
+    pub(crate) notices: Mutex<Vec<Notice>>,
 }
 
 /// What is in its inbox, and what became of it.
@@ -136,6 +138,7 @@ impl FakeNode {
             documents: Mutex::default(),
             elsewhere: AtomicUsize::new(0),
             hotter: AtomicUsize::new(0),
+            notices: Mutex::default(),
         }
     }
 
@@ -420,6 +423,9 @@ impl NodeControl for FakeNode {
             of(Limit::Metadata, Some("a"), None),
             of(Limit::Memory, Some("dropped"), None),
         ]
+    }
+    fn alerts(&self) -> Vec<Notice> {
+        self.notices.lock().unwrap().clone()
     }
     fn firing_alerts(&self) -> Vec<FiringAlert> {
         vec![FiringAlert {

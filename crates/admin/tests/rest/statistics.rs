@@ -2,6 +2,7 @@
 
 use cluster::Command;
 use serde_json::json;
+use settee_admin::Notice;
 
 use crate::node::{ADMIN, CLUSTER, TestNode};
 
@@ -129,6 +130,13 @@ fn alerts_of_a_bucket_are_for_those_who_may_see_it_and_probes_write_for_those_wh
         told.json()["firing"].as_array().unwrap().len()
     };
     assert_eq!((firing("ann"), firing("ben")), (0, 1));
+    let notices = [Notice::new("b", "Writers of b wait."), Notice::new("", "The disk is full.")];
+    *node.node.notices.lock().unwrap() = notices.to_vec();
+    let popped_up = |user: &str| {
+        let pool = node.send("GET", "/pools/default", Some(&format!("{user}:secret-1")), None).json();
+        pool["alerts"].as_array().unwrap().len()
+    };
+    assert_eq!((popped_up("ann"), popped_up("ben")), (1, 2));
     let put = |user: Option<&str>, form: &str| node.send("PUT", "/settee/probe", user, Some(form)).status;
     let cat = Some("cat:secret-1");
     assert_eq!((put(cat, "buckets=all"), put(cat, "writes=true")), (200, 403));

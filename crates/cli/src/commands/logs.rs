@@ -16,6 +16,8 @@ use super::{
     cluster::{Access, failed},
 };
 
+/// Most lines of an answer.
+const LINES_MAX: usize = 10_000;
 /// Between two looks for new lines.
 const LOOK: Duration = Duration::from_secs(1);
 /// A node that was stopped accepts connections and never answers: the others are not to wait for it.
@@ -123,10 +125,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 impl Reader {
     /// What has come since the look before. That a node does not answer is told once.
     fn read(&mut self, args: &Args) -> Result<Vec<Line>, Failure> {
+        // Lines that have come since are all wanted, however many were asked for at first.
+        let limit = if self.newest == 0 { args.lines } else { LINES_MAX };
         let path = format!(
-            "/settee/logs?after={}&limit={}&level={}&contains={}",
+            "/settee/logs?after={}&limit={limit}&level={}&contains={}",
             self.newest,
-            args.lines,
             args.level,
             percent(&args.contains)
         );
@@ -143,9 +146,26 @@ impl Reader {
         };
         self.is_silent = false;
         let newest = told["newest"].as_u64().unwrap_or(0);
+        if let Some(text) = gap(&told, self.newest) {
+            eprintln!("settee: {}: {text}", self.node);
+        }
         // A node that was started anew counts from the beginning.
         self.newest = if newest < self.newest { 0 } else { newest };
         Ok(lines_of(&told, &self.node))
+    }
+}
+
+/// What is missing between an answer and the line that was the newest before, if anything is.
+fn gap(told: &Value, newest: u64) -> Option<String> {
+    let lines = told["lines"].as_array().map_or(0, Vec::len);
+    let lost = told["oldest"].as_u64()?.checked_sub(newest + 1).filter(|lost| newest > 0 && *lost > 0);
+    match lost {
+        Some(lost) => {
+            Some(format!("{lost} lines came and went between two looks; any of them may be missing here"))
+        }
+        None => (newest > 0 && lines >= LINES_MAX).then(|| {
+            format!("more than {LINES_MAX} lines came between two looks; the first of them are missing here")
+        }),
     }
 }
 
@@ -182,6 +202,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn lines_that_are_missing_between_two_looks_are_told() {
+        let told = |oldest: u64, lines: usize| json!({ "oldest": oldest, "newest": 900_000, "lines": vec![0; lines] });
+        assert_eq!(gap(&told(500, 3), 0), None, "the first look");
+        assert_eq!([gap(&told(1, 3), 10), gap(&told(11, 3), 10)], [None, None]);
+        assert!(gap(&told(15, 3), 10).unwrap().starts_with("4 lines"));
+        assert!(gap(&told(1, LINES_MAX), 10).is_some());
+        assert_eq!(gap(&json!({ "lines": [] }), 10), None, "an older node does not say");
+    }
 
     #[test]
     fn lines_of_nodes_are_told_in_order_of_time() {

@@ -42,6 +42,12 @@ impl Lease {
         until != UNBOUNDED && clock() >= until
     }
 
+    /// Whether the leader has answered a report since this node started or joined.
+    #[must_use]
+    pub fn was_answered(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) != 0
+    }
+
     /// Milliseconds left; `None` where no lease is needed.
     #[must_use]
     pub fn left_millis(&self, now: u64) -> Option<u64> {

@@ -29,7 +29,10 @@ impl Control {
     }
 
     pub(crate) fn lease_alert(&self) -> Option<Holds> {
-        self.shared.lease.has_run_out(lease::clock_millis).then(|| {
+        let lease = &self.shared.lease;
+        let (may_not_serve, was_answered) = (lease.has_run_out(lease::clock_millis), lease.was_answered());
+        let is_lost = self.alerting().touch.lock().is_lost(may_not_serve, was_answered, self.unix_secs());
+        is_lost.then(|| {
             let node = self.listen;
             let text = format!(
                 "Node {node} has lost touch with its cluster: it serves nothing until a majority hears it again."

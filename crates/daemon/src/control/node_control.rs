@@ -9,7 +9,7 @@ use std::{
 use ::watch::alerts::{Firing, NODE_DOWN};
 use admin::{
     AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, Indexing,
-    JoinOffer, NodeCall, NodeControl, Obstacle, Probed,
+    JoinOffer, NodeCall, NodeControl, Notice, Obstacle, Probed,
     documents::{DocumentAnswer, DocumentQuestion},
     latency::{LatencyPast, LatencyZoom},
 };
@@ -335,16 +335,21 @@ impl NodeControl for Control {
         self.gauges.system(&self.shared)
     }
 
-    fn alerts(&self) -> Vec<String> {
+    fn alerts(&self) -> Vec<Notice> {
         // What holds at this moment, and what fires that takes longer to be seen. The leader's REST tells of silent nodes itself.
         let holding = self.holding();
         let is_other = |firing: &Firing| {
             firing.about != &NODE_DOWN
                 && !holding.iter().any(|one| (one.about, &one.subject) == (firing.about, &firing.subject))
         };
-        let firing: Vec<String> =
-            self.alerting().firing().into_iter().filter(is_other).map(|firing| firing.text).collect();
-        holding.into_iter().map(|one| one.text).chain(firing).collect()
+        let firing: Vec<Notice> = self
+            .alerting()
+            .firing()
+            .into_iter()
+            .filter(is_other)
+            .map(|firing| Notice::new(firing.subject, firing.text))
+            .collect();
+        holding.into_iter().map(|one| Notice::new(one.subject, one.text)).chain(firing).collect()
     }
 
     fn latency_past(&self, bucket: &str, zoom: LatencyZoom) -> Option<LatencyPast> {

@@ -38,8 +38,9 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
         }
         if known.is_some() {
             let (silences, now) = (admin::silences(&metadata), control.unix_secs());
+            let this_node = control.this_node();
             let covers = |firing: &Firing| {
-                silences.values().any(|one| one.covers(firing.about.name, &firing.subject, now))
+                silences.values().any(|one| one.covers(firing.about.name, &firing.subject, &this_node, now))
             };
             outbox.look(control.alerting().firing(), covers).iter().for_each(|change| sender.send(change));
         }

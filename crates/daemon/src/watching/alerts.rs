@@ -1,7 +1,10 @@
 //! Which alerts fire on this node.
 
 use parking_lot::Mutex;
-use watch::alerts::{Board, Firing};
+use watch::{
+    alerts::{Board, Firing},
+    touch::Touch,
+};
 
 use crate::statistics::{FiringFacts, of_alert};
 
@@ -9,6 +12,7 @@ use crate::statistics::{FiringFacts, of_alert};
 #[derive(Default)]
 pub(crate) struct Alerting {
     pub(crate) board: Mutex<Board>,
+    pub(crate) touch: Mutex<Touch>,
 }
 
 impl Alerting {
