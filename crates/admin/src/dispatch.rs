@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
     node::time::now_ms,
-    request::{Api, AskedRoute, Call, figures::ClusterFigures},
+    request::{Api, AskedRoute, Call, figures::ClusterFigures, stream},
     routes,
 };
 
@@ -53,7 +53,7 @@ impl Api {
 
     async fn handle(
         self: &Arc<Self>,
-        parts: Parts,
+        mut parts: Parts,
         body: Incoming,
         from: Connection,
     ) -> Result<Reply, Refusal> {
@@ -93,6 +93,9 @@ impl Api {
         let figures = Arc::new(figures);
         let api = Arc::clone(self);
         let call = Call { api, meta, status, figures, method, route, path, query, body, user, from };
+        if route.is_some_and(stream::is_telemetry) {
+            return stream::telemetry(call, &mut parts);
+        }
         routes::dispatch(&call).await
     }
 }

@@ -51,6 +51,9 @@ const OPEN: [&str; 5] = [
 
 /// What shows certificates of all nodes.
 const CERTIFICATES: [&str; 2] = ["pools/default/certificates", "pools/default/certificate/node/{node}"];
+/// What Couchbase 7.6 has not: what is Settee's own, and what came with Couchbase 8.
+const NOT_THERE: [&str; 5] =
+    ["health/live", "health/ready", "_settee/challenge", "_appTelemetry", "settings/appTelemetry"];
 
 /// What shows statistics of a bucket.
 const STATISTICS: [&str; 4] = ["stats", "stats/{stat}", "nodes/{node}/stats", "statsDirectory"];
@@ -138,7 +141,7 @@ fn there(route: &Route) -> There {
     match route.path {
         "versions" | "whoami" | "pools/default/checkPermissions" | "controller/changePassword" => Open,
         path if OPEN.contains(&path) => Open,
-        "health/live" | "health/ready" | "_settee/challenge" => There::None,
+        path if NOT_THERE.contains(&path) => There::None,
         "metrics" | "prometheus_sd_config" => Permission("admin.stats_export!read"),
         "logs" => Permission("logs!read"),
         "diag/eval" => Permission("admin.diag!write"),

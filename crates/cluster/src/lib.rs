@@ -59,7 +59,11 @@ pub use metadata::{
     invariants,
     lease::Lease,
     objectives::{Objective, Operation},
-    placement, strict, topology,
+    placement, strict,
+    telemetry::{
+        AppTelemetry, TELEMETRY_CLIENTS_MAX, TELEMETRY_INTERVAL_SECS, TELEMETRY_PATH, TELEMETRY_SETTING,
+    },
+    topology,
     topology::{
         AutoFailover, Departed, Exclusion, Membership, Parted, Rebalance, RebalanceKind, RebalanceOutcome,
         RebalanceResult, Recovery, ServerGroup, VbPhase, VbPlan,

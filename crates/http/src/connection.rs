@@ -1,10 +1,14 @@
 //! Where a request came in.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::sync::watch;
 
-use crate::{client_chain::ClientChain, node_login::NodeLogin, places::Place};
+use crate::{client_chain::ClientChain, gate::BoxFuture, node_login::NodeLogin, places::Place};
 
 /// Where a request came in.
 #[derive(Clone, Debug)]
@@ -23,6 +27,30 @@ pub struct Connection {
     pub shown: ShownByClient,
     /// For a client that is another node.
     pub node: Arc<NodeLogin>,
+    /// What is spoken on it after HTTP.
+    pub afterwards: Arc<Afterwards>,
+}
+
+/// What is spoken on a connection once HTTP has ended on it: an answer of status 101 brings it. It has the connection's place, and ends when
+/// its client takes nothing, or when the place is needed.
+#[derive(Default)]
+pub struct Afterwards(Mutex<Option<BoxFuture<'static, ()>>>);
+
+impl Afterwards {
+    /// Has `conversation` follow the answer that is being made.
+    pub fn follow(&self, conversation: BoxFuture<'static, ()>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(conversation);
+    }
+
+    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Afterwards {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Afterwards")
+    }
 }
 
 /// What a client shows of itself in a handshake.

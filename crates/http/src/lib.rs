@@ -27,7 +27,7 @@ mod stall;
 pub use audit::{AuditEvent, AuditKind};
 pub use browser::secure;
 pub use client_chain::{ClientChain, trusted_roots};
-pub use connection::{Connection, ShownByClient};
+pub use connection::{Afterwards, Connection, ShownByClient};
 pub use front::{Admitted, Asked, Front, Rights};
 pub use gate::{BoxFuture, Gate, Verdict};
 pub use node_login::{NodeLogin, node_authorization};

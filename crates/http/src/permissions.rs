@@ -20,6 +20,7 @@ const NAMES: &[(P, Object, &[&str])] = &[
     (P::ClusterAdmin, Object::Cluster("tasks"), &["write"]),
     (P::ClusterAdmin, Object::Cluster("server_groups"), &["write"]),
     (P::ClusterStats, Object::Cluster("admin.stats_export"), &["read"]),
+    (P::AppTelemetry, Object::Cluster("app_telemetry"), &["write"]),
     (P::BucketCreate, Object::Cluster("buckets"), &["create"]),
     (P::UserRead, Object::Cluster("admin.users"), &["read"]),
     (P::UserAdmin, Object::Cluster("admin.users"), &["write"]),

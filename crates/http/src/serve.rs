@@ -171,10 +171,18 @@ async fn accept<S: Surface + ?Sized>(
     let stream = Watched::new(stream);
     let link = stream.link();
     let place = Arc::new(place);
-    let (shown_first, node) = Default::default();
+    let (shown_first, node, afterwards) = Default::default();
     let is_tls = tls.is_some();
-    let mut from =
-        Connection { peer, local, is_tls, closing, place: Arc::clone(&place), shown: shown_first, node };
+    let mut from = Connection {
+        peer,
+        local,
+        is_tls,
+        closing,
+        place: Arc::clone(&place),
+        shown: shown_first,
+        node,
+        afterwards,
+    };
     let conversation = async {
         match tls {
             None => converse(stream, surface, limits, from).await,
@@ -209,12 +217,12 @@ pub(crate) fn configure(stream: &TcpStream, limits: Limits) {
 }
 
 async fn converse<S: Surface + ?Sized>(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     surface: Arc<S>,
     limits: Limits,
     from: Connection,
 ) {
-    let mut closing = from.closing.clone();
+    let (mut closing, afterwards) = (from.closing.clone(), Arc::clone(&from.afterwards));
     let has_asked = Arc::new(AtomicBool::new(false));
     let asks = Arc::clone(&has_asked);
     let service = service_fn(|request: Request<Incoming>| {
@@ -227,7 +235,8 @@ async fn converse<S: Surface + ?Sized>(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header)
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
@@ -239,6 +248,9 @@ async fn converse<S: Surface + ?Sized>(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "REST connection ended");
+    }
+    if let Some(conversation) = afterwards.take() {
+        conversation.await;
     }
 }
 

@@ -156,6 +156,15 @@ pub enum Value {
         /// Ascending: microseconds, and how many took less than that and no less than those before.
         steps: Vec<(u64, u64)>,
     },
+    /// The same in steps of others' making, all in the unit of its series.
+    Told {
+        /// All of them together.
+        sum: u64,
+        /// How many there are.
+        count: u64,
+        /// Ascending bounds, and how many are no more than each; without a bound at last.
+        steps: Vec<(Option<u32>, u64)>,
+    },
     /// Not to be had here. It is shown nowhere.
     Absent,
 }
@@ -169,7 +178,7 @@ impl Value {
             Self::Count(count) => Some(*count as f64),
             Self::Real(real) => Some(*real),
             Self::Flag(flag) => Some(f64::from(u8::from(*flag))),
-            Self::Text(_) | Self::Histogram { .. } | Self::Absent => None,
+            Self::Text(_) | Self::Histogram { .. } | Self::Told { .. } | Self::Absent => None,
         }
     }
 
@@ -181,7 +190,7 @@ impl Value {
             Self::Real(real) => Some(real.to_string()),
             Self::Flag(flag) => Some(flag.to_string()),
             Self::Text(text) => Some(text.clone()),
-            Self::Histogram { .. } | Self::Absent => None,
+            Self::Histogram { .. } | Self::Told { .. } | Self::Absent => None,
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod burn;
 pub mod hot;
 pub mod probe;
 pub mod ring;
+pub mod sdk;
 pub mod silences;
 pub mod skew;
 pub mod stored;

@@ -12,6 +12,7 @@ use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, auth::Identit
 use http::{Behind, BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 use stats::{ConnectionsReport, HotReport, Reading, Samples, SlowOperation, Statistic, SystemStats, Zoom};
+use watch::sdk::Report;
 
 use super::{
     alerts::FiringAlert,
@@ -21,6 +22,7 @@ use super::{
     documents::{DocumentAnswer, DocumentQuestion},
     forecasts::Foretold,
     latency::{LatencyPast, LatencyZoom},
+    mail::{Mail, MailLog},
     probes::Probed,
 };
 
@@ -135,6 +137,23 @@ pub trait NodeControl: Gate {
     /// What this node has counted for every objective.
     fn objectives(&self) -> Vec<Counted> {
         Vec::new()
+    }
+    /// Sends a mail, or says why it could not be sent.
+    fn send_mail(&self, mail: Mail) -> BoxFuture<'_, Result<(), String>> {
+        let _ = mail;
+        Box::pin(std::future::ready(Err("this node sends no mail".into())))
+    }
+    /// What has become of this node's mails.
+    fn mail_log(&self) -> MailLog {
+        MailLog::default()
+    }
+    /// A client of this node has told how long its operations took.
+    fn told_by_sdk(&self, report: &Report) {
+        let _ = report;
+    }
+    /// How many clients this node asks for that.
+    fn sdks_connected(&self, count: usize) {
+        let _ = count;
     }
     /// What this node's probes have found.
     fn probed(&self) -> Vec<Probed> {

@@ -9,6 +9,7 @@ pub mod documents;
 pub(crate) mod events;
 pub(crate) mod forecasts;
 pub mod latency;
+pub(crate) mod mail;
 pub(crate) mod merged;
 pub(crate) mod probes;
 pub(crate) mod time;

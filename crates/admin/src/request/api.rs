@@ -10,7 +10,7 @@ use http::{
 };
 use serde_json::json;
 
-use super::figures::Figures;
+use super::{figures::Figures, telemetry::Telemetry};
 use crate::node::{control::NodeControl, events::Events};
 
 /// The REST API of one node; shared by its plain and TLS listeners.
@@ -23,6 +23,8 @@ pub struct Api {
     pub(crate) figures: Figures,
     /// What has happened to the cluster.
     pub(crate) events: Events,
+    /// Clients that are asked how long operations take.
+    pub(crate) telemetry: Arc<Telemetry>,
 }
 
 impl Api {
@@ -32,12 +34,15 @@ impl Api {
     /// When the operating system has no randomness to give.
     pub fn new(control: Arc<dyn NodeControl>) -> io::Result<Arc<Self>> {
         let passes = Arc::new(Passes::default());
+        let counted = Arc::clone(&control);
+        let telemetry = Telemetry::new(move |count| counted.sdks_connected(count));
         Ok(Arc::new(Self {
             control: Arc::clone(&control),
             front: Arc::new(Front::new(control, Arc::clone(&passes))?),
             passes,
             figures: Figures::default(),
             events: Events::default(),
+            telemetry,
         }))
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod figures;
 mod rights;
 mod route;
 pub(crate) mod stream;
+mod telemetry;
 
 pub use api::Api;
 pub(crate) use call::{AskedRoute, Call};

@@ -7,14 +7,16 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use axum::{
     body::{Body, Bytes},
-    http::StatusCode,
+    http::{StatusCode, request::Parts},
 };
+use cluster::{AppTelemetry, TELEMETRY_PATH};
 use hyper::body::{Body as HttpBody, Frame};
 use tokio::sync::watch;
 
@@ -23,7 +25,14 @@ use http::{
     reply::{self, Outcome, Refusal},
 };
 
-use super::call::Call;
+use ::watch::sdk::Report;
+
+use super::{
+    call::Call,
+    route::Route,
+    telemetry::{self, Client},
+};
+use crate::node::counted::is_told_of;
 
 /// Ends every configuration.
 const SEPARATOR: &str = "\n\n\n\n";
@@ -130,5 +139,46 @@ impl HttpBody for Chunks {
             self.next = Some(Box::pin(state.next()));
             Ok(Frame::data(bytes))
         }))
+    }
+}
+
+/// Whether requests of that route open a conversation by which a client tells how long its operations took.
+pub(crate) fn is_telemetry(route: &Route) -> bool {
+    route.path == TELEMETRY_PATH.trim_start_matches('/')
+}
+
+/// Begins that conversation.
+pub(crate) fn telemetry(mut call: Call, parts: &mut Parts) -> Outcome {
+    let (all, afterwards) = (Arc::clone(&call.api.telemetry), Arc::clone(&call.from.afterwards));
+    // What follows on a connection must not keep itself.
+    call.from.afterwards = Arc::default();
+    telemetry::open(&all, Telling(call), parts, &afterwards)
+}
+
+/// A client that tells, by the request that it began with.
+struct Telling(Call);
+
+impl Client for Telling {
+    fn still_asked(&mut self) -> Result<AppTelemetry, &'static str> {
+        self.0 = self.0.now();
+        let call = &self.0;
+        let settings = call.meta.app_telemetry().ok_or("telemetry was switched off")?;
+        let chain = call.from.shown.chain.as_ref();
+        let is_vouched_for = chain.is_none_or(|chain| chain.is_vouched_for(&call.meta));
+        if call.check().is_ok() && is_vouched_for { Ok(settings) } else { Err("it may not tell any more") }
+    }
+
+    fn told(&self, text: &str) {
+        let meta = &self.0.meta;
+        let report = Report::read(text, |node, bucket| is_told_of(meta, node, bucket));
+        self.0.api.control.told_by_sdk(&report);
+    }
+
+    fn changes(&self) -> watch::Receiver<i64> {
+        self.0.api.control.watch()
+    }
+
+    fn closing(&self) -> watch::Receiver<bool> {
+        self.0.from.closing.clone()
     }
 }

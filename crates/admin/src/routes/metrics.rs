@@ -77,6 +77,9 @@ fn write_series(
     if let Value::Histogram { micros, steps } = value {
         return write_histogram(text, family, &labels.join(","), *micros, steps);
     }
+    if let Value::Told { sum, count, steps } = value {
+        return write_told(text, family, &labels.join(","), [*sum, *count], steps);
+    }
     let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
     match (value, value.number()) {
         // All its digits.
@@ -101,6 +104,20 @@ fn write_histogram(
     writeln!(text, "{family}_bucket{{{labels},le=\"+Inf\"}} {count}")?;
     writeln!(text, "{family}_sum{{{labels}}} {}", seconds(micros))?;
     writeln!(text, "{family}_count{{{labels}}} {count}")
+}
+
+fn write_told(
+    text: &mut String,
+    family: &str,
+    labels: &str,
+    [sum, count]: [u64; 2],
+    steps: &[(Option<u32>, u64)],
+) -> std::fmt::Result {
+    for (bound, below) in steps {
+        let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
+        writeln!(text, "{family}_bucket{{{labels},le=\"{bound}\"}} {below}")?;
+    }
+    writeln!(text, "{family}_sum{{{labels}}} {sum}\n{family}_count{{{labels}}} {count}")
 }
 
 #[allow(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]

@@ -1,6 +1,6 @@
 //! `/settings/*`: showing and recording the objects of [`super::settings_table`].
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use cluster::{ClusterError, Command, FieldErrors, Metadata};
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,13 @@ use super::{
     settings_table::{Effect, Kind, SETTINGS, Settings},
     unsupported,
 };
-use crate::request::Call;
+use crate::{
+    node::{
+        mail::{self, MAIL_SETTING, MailLog, MailSettings},
+        time::rfc3339,
+    },
+    request::Call,
+};
 use http::{
     AuditKind,
     form::Form,
@@ -24,6 +30,9 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     if let ["autoFailover", rest @ ..] = path {
         return auto_failover::dispatch(call, rest).await;
     }
+    if let [MAIL_SETTING, rest @ ..] = path {
+        return alerts(call, rest).await;
+    }
     let Some(settings) = SETTINGS.iter().find(|settings| settings.path == joined) else {
         return unsupported::path(call, path);
     };
@@ -34,14 +43,49 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     }
 }
 
+/// `/settings/alerts`: which alerts are mailed; `/settings/alerts/testEmail`: a mail by settings that may not be kept yet.
+async fn alerts(call: &Call, rest: &[&str]) -> Outcome {
+    match (rest, &call.method) {
+        ([], &Method::GET) => Ok(json_ok(&shown_mail(call))),
+        ([], &Method::POST) => {
+            let (settings, ..) = mail::asked_for(&call.form()?)?;
+            if !call.query.is_on("just_validate") {
+                let value = settings.json(&settings.server.password);
+                call.submit(Command::PutSetting { path: MAIL_SETTING.into(), value }).await?;
+                call.audit(AuditKind::SettingsChanged, MAIL_SETTING, "");
+            }
+            Ok(reply::empty_ok())
+        }
+        (["testEmail"], &Method::POST) => test_mail(call).await,
+        _ => Ok(reply::method_not_allowed()),
+    }
+}
+
+fn shown_mail(call: &Call) -> Value {
+    let mut shown = MailSettings::of(&call.meta).json("");
+    let MailLog { sent, failed, last_failure } = call.api.control.mail_log();
+    let failure =
+        last_failure.map(|(at, text)| json!({ "at": rfc3339(at.saturating_mul(1_000)), "text": text }));
+    // What this node's mails have come to.
+    shown["settee"] = json!({ "sent": sent, "failed": failed, "lastFailure": failure });
+    shown
+}
+
+async fn test_mail(call: &Call) -> Outcome {
+    let (settings, subject, body) = mail::asked_for(&call.form()?)?;
+    call.audit(AuditKind::SettingsChanged, "alerts/testEmail", settings.recipients.join(","));
+    match call.api.control.send_mail(settings.mail(subject, body)).await {
+        Ok(()) => Ok(reply::empty_ok()),
+        Err(text) => Ok(reply::with_status(StatusCode::BAD_REQUEST, &json!({ "error": text }))),
+    }
+}
+
 /// A settings object as it is now.
 pub(super) fn current(meta: &Metadata, path: &str) -> Value {
     let Some(settings) = SETTINGS.iter().find(|settings| settings.path == path) else { return json!({}) };
     let mut object = json!({});
     for (name, kind) in settings.fields {
-        if let Some(value) = default(*kind) {
-            put(&mut object, name, value);
-        }
+        put(&mut object, name, default(*kind));
     }
     if let Some(Value::Object(stored)) = meta.settings.get(path) {
         for (name, value) in stored {
@@ -155,15 +199,14 @@ fn parameters(call: &Call) -> Result<Form, Refusal> {
     Ok(Form::from(fields))
 }
 
-fn default(kind: Kind) -> Option<Value> {
+fn default(kind: Kind) -> Value {
     match kind {
-        Kind::Bool(value) => Some(value.into()),
-        Kind::Int(_, most, default) if most == default && most == i64::MAX => Some("undefined".into()),
-        Kind::Int(_, _, default) => Some(default.into()),
-        Kind::Text(text) => Some(text.into()),
-        Kind::OneOf(values) => values.first().map(|value| one_of(value)),
-        Kind::List => Some(json!([])),
-        Kind::Secret => None,
+        Kind::Bool(value) => value.into(),
+        Kind::Int(_, most, default) if most == default && most == i64::MAX => "undefined".into(),
+        Kind::Int(_, _, default) => default.into(),
+        Kind::Text(text) => text.into(),
+        Kind::OneOf(values) => values.first().map_or(Value::Null, |value| one_of(value)),
+        Kind::List => json!([]),
     }
 }
 
@@ -203,7 +246,6 @@ fn parse(kind: Kind, value: &str) -> Result<Option<Value>, String> {
                 parts.map(|part| part.parse::<i64>().map_or_else(|_| part.into(), Value::from)).collect(),
             ))
         }
-        Kind::Secret => Ok(None),
     }
 }
 

@@ -4,6 +4,8 @@
 //! `Effect` says what keeping a value does. Objects that would mislead if they were only recorded (encryption,
 //! outside directories) accept nothing but what is true already.
 
+use cluster::{TELEMETRY_CLIENTS_MAX, TELEMETRY_INTERVAL_SECS, TELEMETRY_SETTING};
+
 /// What a parameter's values are.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
@@ -17,8 +19,6 @@ pub(super) enum Kind {
     OneOf(&'static [&'static str]),
     /// A comma-separated list; empty by default.
     List,
-    /// Given, but never shown nor kept: a password for another system.
-    Secret,
 }
 
 /// What recording a setting does.
@@ -70,6 +70,21 @@ pub(super) const SETTINGS: &[Settings] = &[
     admin("stats", &[("sendStats", YES_NO)]),
     Settings {
         answers: true,
+        effect: Effect::Obeyed,
+        ..admin(
+            TELEMETRY_SETTING,
+            &[
+                ("enabled", YES_NO),
+                (
+                    "maxScrapeClientsPerNode",
+                    Kind::Int(1, TELEMETRY_CLIENTS_MAX as i64, TELEMETRY_CLIENTS_MAX as i64),
+                ),
+                ("scrapeIntervalSeconds", Kind::Int(60, 600, TELEMETRY_INTERVAL_SECS as i64)),
+            ],
+        )
+    },
+    Settings {
+        answers: true,
         ..admin(
             "indexes",
             &[
@@ -90,23 +105,6 @@ pub(super) const SETTINGS: &[Settings] = &[
             ],
         )
     },
-    admin(
-        "alerts",
-        &[
-            ("enabled", YES_NO),
-            ("recipients", Kind::List),
-            ("sender", Kind::Text("couchbase@localhost")),
-            ("emailUser", Kind::Text("")),
-            ("emailPass", Kind::Secret),
-            ("emailHost", Kind::Text("localhost")),
-            ("emailPort", Kind::Int(1, 65535, 25)),
-            ("emailEncrypt", YES_NO),
-            ("subject", Kind::Text("")),
-            ("body", Kind::Text("")),
-            ("alerts", Kind::List),
-            ("pop_up_alerts", Kind::List),
-        ],
-    ),
     admin(
         "autoCompaction",
         &[

@@ -14,7 +14,10 @@ use super::{
     nodes,
     objectives::{self, Together},
 };
-use crate::{node::counted::Source, request::Call};
+use crate::{
+    node::counted::{Source, told_latency},
+    request::Call,
+};
 
 /// What an objective is where a request does not say.
 const PERIOD_DAYS: u16 = 28;
@@ -95,10 +98,14 @@ fn outside(bucket: &str, name: &str, objective: &Objective, together: &Together)
     let seen = Source::ALL.into_iter().filter(|source| *source != Source::Server).filter_map(|source| {
         let spans = together.seen_by(bucket, name, source)?;
         let judged = judge(objective.target_ppm, &spans);
-        let shown = json!({
+        let mut shown = json!({
             "events": events(&spans), "attainedPercent": percent(judged.attained),
             "budgetLeftPercent": percent(judged.budget_left), "state": judged.word(),
         });
+        if source == Source::Sdk {
+            let bound = told_latency(objective.operation).bound_within(objective.latency_us);
+            shown["goodWithinUs"] = bound.map(|(_, bound)| u64::from(bound) * 1_000).into();
+        }
         Some((source.name().to_owned(), shown))
     });
     Value::Object(seen.collect())

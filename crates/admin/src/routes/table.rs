@@ -43,6 +43,8 @@ const MANAGES: Needs = Needs::Cluster(P::ClusterAdmin);
 /// Nodes log in at the process that answers at a member's address, and that process may do what they may. So the user who says what
 /// that address is, or adds a member, needs these rights.
 const ADMITS: Needs = Needs::Both(P::ClusterAdmin, P::SecurityAdmin);
+/// What only administrators see of metrics.
+const SEES_METRICS: Needs = Needs::Both(P::ClusterRead, P::ClusterStats);
 const SEES_SECURITY: Needs = Needs::Cluster(P::SecurityRead);
 const SECURES: Needs = Needs::Cluster(P::SecurityAdmin);
 const SEES_USERS: Needs = Needs::Cluster(P::UserRead);
@@ -66,6 +68,11 @@ pub(crate) const ROUTES: &[Route] = &[
         "prometheus_sd_config",
         Needs::Cluster(P::ClusterStats),
         "Where Prometheus finds the cluster's nodes.",
+    ),
+    get(
+        "_appTelemetry",
+        Needs::Cluster(P::AppTelemetry),
+        "Asks an SDK over a WebSocket how long its operations took.",
     ),
     get("logs", SEES, "Changes of the cluster that this node has seen."),
     absent("*", "diag/eval", Needs::Everything, "Code to be evaluated on the server."),
@@ -426,10 +433,13 @@ pub(crate) const ROUTES: &[Route] = &[
     post("settings/autoReprovision", MANAGES, "Sets what becomes of memory-only buckets after a crash."),
     get("settings/stats", SEES, "Whether usage is told to the maker."),
     post("settings/stats", MANAGES, "Sets whether usage is told to the maker."),
+    get("settings/appTelemetry", SEES_METRICS, "Whether SDKs are asked how long operations take."),
+    post("settings/appTelemetry", MANAGES, "Sets whether SDKs are asked how long operations take."),
     get("settings/indexes", SEES, "Settings of the index service."),
     post("settings/indexes", MANAGES, "Changes settings of the index service."),
     get("settings/alerts", SEES, "Which alerts are mailed, and to where."),
     post("settings/alerts", MANAGES, "Sets which alerts are mailed, and to where."),
+    post("settings/alerts/testEmail", MANAGES, "Sends a mail by settings that are to be tried."),
     get("settings/autoCompaction", SEES, "When files are compacted."),
     post("settings/autoCompaction", MANAGES, "Sets when files are compacted."),
     get("controller/setAutoCompaction", SEES, "When files are compacted."),

@@ -20,4 +20,5 @@ mod rights;
 mod sizing;
 mod statistics;
 mod streaming;
+mod telemetry;
 mod tls;

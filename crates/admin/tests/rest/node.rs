@@ -24,6 +24,8 @@ use stats::{
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
+use ::watch::sdk::Report;
+
 use crate::http::{Response, connect, request};
 
 pub(crate) const NODE: &str = "11112222333344445555666677778888";
@@ -77,6 +79,9 @@ pub(crate) struct FakeNode {
     pub(crate) elsewhere: AtomicUsize,
     /// Keys of the default collection that are hotter than any other.
     pub(crate) hotter: AtomicUsize,
+    /// What SDKs have told it, and how many of them it asks.
+    pub(crate) told: Mutex<Vec<Report>>,
+    pub(crate) connected: Mutex<usize>,
     /// What an administrator must know.
     pub(crate) notices: Mutex<Vec<Notice>>,
 }
@@ -138,6 +143,8 @@ impl FakeNode {
             documents: Mutex::default(),
             elsewhere: AtomicUsize::new(0),
             hotter: AtomicUsize::new(0),
+            told: Mutex::default(),
+            connected: Mutex::default(),
             notices: Mutex::default(),
         }
     }
@@ -426,6 +433,12 @@ impl NodeControl for FakeNode {
     }
     fn alerts(&self) -> Vec<Notice> {
         self.notices.lock().unwrap().clone()
+    }
+    fn told_by_sdk(&self, report: &Report) {
+        self.told.lock().unwrap().push(report.clone());
+    }
+    fn sdks_connected(&self, count: usize) {
+        *self.connected.lock().unwrap() = count;
     }
     fn firing_alerts(&self) -> Vec<FiringAlert> {
         vec![FiringAlert {

@@ -11,7 +11,7 @@ use crate::{
         command::{Initialize, QuotaChange},
         design_documents, objectives, users,
     },
-    metadata::{AlternateAddress, ClusterError, Metadata, NodeInfo},
+    metadata::{AlternateAddress, ClusterError, Metadata, NodeInfo, telemetry::TELEMETRY_SETTING},
     rights::Credentials,
 };
 
@@ -186,6 +186,9 @@ impl Metadata {
 impl Command {
     /// Whether clients' configurations look different afterwards.
     fn changes_config(&self) -> bool {
+        if let Self::PutSetting { path, .. } = self {
+            return path == TELEMETRY_SETTING;
+        }
         matches!(
             self,
             Self::Initialize(_)

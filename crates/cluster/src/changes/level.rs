@@ -9,15 +9,16 @@ use crate::{
         error::refused,
         level::{
             ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED,
-            STATES_TOLD,
+            STATES_TOLD, TELEMETRY,
         },
+        telemetry::TELEMETRY_SETTING,
     },
 };
 
 impl Command {
     /// The lowest level of a cluster that may agree on this.
     #[must_use]
-    pub const fn level(&self) -> u32 {
+    pub fn level(&self) -> u32 {
         match self {
             Self::ArmAutoFailoverSince { .. } => ARMED_BY_VERSION,
             Self::SetAlternateAddress { .. } => ALTERNATE_ADDRESSES,
@@ -27,6 +28,7 @@ impl Command {
             | Self::SetNode(NodeInfo { key: Some(_), .. }) => NODE_KEYS,
             Self::ChangeDesignDocument(_) => DESIGN_DOCUMENTS,
             Self::ChangeObjective(_) => OBJECTIVES,
+            Self::PutSetting { path, .. } if path == TELEMETRY_SETTING => TELEMETRY,
             _ => 0,
         }
     }

@@ -7,7 +7,7 @@
 use base::{NodeId, bucket::BucketKind};
 use serde_json::{Map, Value, json};
 
-use crate::metadata::{BucketInfo, Metadata, NodeInfo, topology::Membership};
+use crate::metadata::{BucketInfo, Metadata, NodeInfo, telemetry::TELEMETRY_PATH, topology::Membership};
 
 /// What a bucket of several vBuckets can do, as clients test for it. Advertise only what works: each of these switches
 /// client behaviour. To be added with the feature: `xdcrCheckpointing`, `couchapi` (views, persistent buckets only),
@@ -224,6 +224,11 @@ fn node_ext(meta: &Metadata, node: &NodeInfo, this_node: &str) -> Value {
     }
     if let Some(addresses) = alternate_addresses(node) {
         fields.insert("alternateAddresses".into(), addresses);
+    }
+    if meta.app_telemetry().is_some() {
+        // Both since Couchbase 8: SDKs name the node in what they tell.
+        fields.insert("appTelemetryPath".into(), TELEMETRY_PATH.into());
+        fields.insert("nodeUUID".into(), node.uuid.as_str().into());
     }
     Value::Object(fields)
 }

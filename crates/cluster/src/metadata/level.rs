@@ -21,12 +21,13 @@
 //! | 8 | buckets have objectives ([`crate::changes::objectives`]) |
 //! | 9 | a failover while a chain changes has the remaining nodes of the chain before asked as well. A flush ends no election. Where no node has a vBucket, every recovered node is asked, also if more nodes held it than it is to have copies |
 //! | 10 | a node that was failed over gracefully is remembered until the copies that are left are known to hold what it holds |
+//! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]) |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 10;
+pub const LEVEL: u32 = 11;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -48,5 +49,7 @@ pub(crate) const OBJECTIVES: u32 = 8;
 pub(crate) const LIVING_ASKED: u32 = 9;
 /// From here on nodes that were failed over gracefully are remembered until the others are known to hold what these hold.
 pub(crate) const LEAVERS_KEPT: u32 = 10;
+/// From here on configurations change with the setting of telemetry.
+pub(crate) const TELEMETRY: u32 = 11;
 /// From here on nodes have alternate addresses.
 pub(crate) const ALTERNATE_ADDRESSES: u32 = 1;

@@ -19,6 +19,7 @@ pub mod placement;
 pub(crate) mod shared;
 pub(crate) mod state;
 pub mod strict;
+pub(crate) mod telemetry;
 pub mod topology;
 pub mod x509;
 

@@ -83,6 +83,8 @@ privileges! {
     SecurityRead,
     /// See cluster-wide statistics (`/metrics`).
     ClusterStats,
+    /// Tell nodes how long operations took at a client.
+    AppTelemetry,
     /// Execute on behalf of another user.
     Impersonate,
     /// Trace, isolate and control nodes (`verbosity` and other supervision).

@@ -53,6 +53,8 @@ pub struct Role {
 }
 
 const POOLS: Set = Set::of(&[P::PoolsRead]);
+/// What a role has that applications log in with.
+const APPLICATION: Set = Set::of(&[P::PoolsRead, P::AppTelemetry]);
 const SETTINGS: Set = Set::of(&[P::BucketRead]);
 const READ_CLUSTER: Set = Set::of(&[P::PoolsRead, P::ClusterRead, P::ClusterStats]);
 /// The same without `/metrics`, which Couchbase counts among what is the administrators'.
@@ -103,7 +105,7 @@ const fn query(id: &'static str, name: &'static str, scoped: Set) -> Role {
         name,
         "Accepted and listed; there is no query service. Gives the same rights on documents as in Couchbase.",
         Scope::Collection,
-        [POOLS, SETTINGS, scoped],
+        [APPLICATION, SETTINGS, scoped],
     )
 }
 
@@ -199,35 +201,35 @@ pub const ROLES: &[Role] = &[
         "Application Access",
         "Can read and write all data of a bucket, and flush it.",
         Scope::Bucket,
-        [POOLS, Set::BUCKET_FULL_ACCESS, Set::NONE],
+        [APPLICATION, Set::BUCKET_FULL_ACCESS, Set::NONE],
     ),
     role(
         "data_reader",
         "Data Reader",
         "Can read documents. Cannot write them.",
         Scope::Collection,
-        [POOLS, SETTINGS, Set::DATA_READ],
+        [APPLICATION, SETTINGS, Set::DATA_READ],
     ),
     role(
         "data_writer",
         "Data Writer",
         "Can write documents. Cannot read them.",
         Scope::Collection,
-        [POOLS, SETTINGS, Set::DATA_WRITE],
+        [APPLICATION, SETTINGS, Set::DATA_WRITE],
     ),
     role(
         "data_dcp_reader",
         "Data DCP Reader",
         "Can stream changes out and read documents.",
         Scope::Collection,
-        [POOLS, SETTINGS, DCP_READ],
+        [APPLICATION, SETTINGS, DCP_READ],
     ),
     role(
         "data_backup",
         "Data Backup & Restore",
         "Can back up and restore a bucket's data.",
         Scope::Bucket,
-        [POOLS, Set::BUCKET_DATA.with(Set::of(&[P::CollectionsWrite, P::DcpConsumer])), Set::NONE],
+        [APPLICATION, Set::BUCKET_DATA.with(Set::of(&[P::CollectionsWrite, P::DcpConsumer])), Set::NONE],
     ),
     role(
         "data_monitoring",
@@ -249,7 +251,7 @@ pub const ROLES: &[Role] = &[
         "Can write documents with their metadata, as replication from another cluster does.",
         Scope::Bucket,
         [
-            POOLS,
+            APPLICATION,
             Set::of(&[
                 P::BucketRead,
                 P::Read,
@@ -278,7 +280,10 @@ pub const ROLES: &[Role] = &[
     query("query_update", "Query Update", Set::of(&[P::Upsert, P::RangeScan, P::CollectionsRead])),
     query("query_insert", "Query Insert", Set::of(&[P::Insert, P::CollectionsRead])),
     query("query_delete", "Query Delete", Set::of(&[P::Delete, P::RangeScan, P::CollectionsRead])),
-    query("query_manage_index", "Query Manage Index", Set::of(&[P::CollectionsRead])),
+    Role {
+        cluster: POOLS,
+        ..query("query_manage_index", "Query Manage Index", Set::of(&[P::CollectionsRead]))
+    },
     query("query_use_sequential_scans", "Query Use Sequential Scans", Set::of(&[P::RangeScan])),
     other("query_system_catalog", "Query System Catalog", Scope::Cluster),
     other("query_external_access", "Query CURL Access", Scope::Cluster),
@@ -295,7 +300,7 @@ pub const ROLES: &[Role] = &[
     other("fts_admin", "Search Admin", Scope::Bucket),
     other("fts_searcher", "Search Reader", Scope::Collection),
     views("views_admin", "Views Admin", Set::of(&[P::ViewsRead, P::ViewsWrite, P::ViewsCompact])),
-    views("views_reader", "Views Reader", Set::of(&[P::ViewsRead])),
+    Role { cluster: APPLICATION, ..views("views_reader", "Views Reader", Set::of(&[P::ViewsRead])) },
     other("analytics_admin", "Analytics Admin", Scope::Cluster),
     other("analytics_reader", "Analytics Reader", Scope::Cluster),
     other("analytics_manager", "Analytics Manager", Scope::Bucket),

@@ -53,11 +53,14 @@ use crate::{
     talk::{
         agreement::{Agreement, Confirmed},
         internal::InternalRoutes,
+        mail::Mails,
         peers::Peers,
         proposals::Proposals,
         questions::Questions,
     },
-    watching::{alerts::Alerting, clocks::Clocks, loads::Loads, objectives::Objectives, probes::Probing},
+    watching::{
+        alerts::Alerting, clocks::Clocks, loads::Loads, objectives::Objectives, probes::Probing, sdks::Sdks,
+    },
 };
 
 /// How long a command may take to be agreed on.
@@ -118,6 +121,8 @@ pub(crate) struct Control {
     alerting: Alerting,
     forecasting: Forecasting,
     probing: Probing,
+    sdks: Sdks,
+    mails: Mails,
     loads: Loads,
     clocks: Clocks,
     certificates: Arc<NodeCertificates>,
@@ -158,6 +163,8 @@ impl Control {
             alerting: Alerting::default(),
             forecasting: Forecasting::default(),
             probing: Probing::default(),
+            sdks: Sdks::default(),
+            mails: Mails::default(),
             loads: Loads::default(),
             clocks: Clocks::default(),
             certificates: parts.certificates,
@@ -273,6 +280,11 @@ impl Control {
         self.certificates.chain_pem()
     }
 
+    /// The mails of this node.
+    pub(crate) fn mails(&self) -> &Mails {
+        &self.mails
+    }
+
     /// What this node counts for objectives.
     pub(crate) fn objectives_here(&self) -> &Arc<Objectives> {
         &self.objectives
@@ -281,7 +293,9 @@ impl Control {
     /// Counts what has happened since the last look.
     pub(crate) fn look_at_objectives(&self) {
         let now = u64::from(self.shared.now().unix_secs());
-        self.objectives.look(&self.metadata.load(), |name| self.buckets.meter(name), now);
+        let metadata = self.metadata.load();
+        self.objectives.look(&metadata, |name| self.buckets.meter(name), now);
+        self.sdks.look(&metadata);
     }
 
     /// The leader, as far as is known here.

@@ -6,10 +6,13 @@ use std::{
     time::Duration,
 };
 
-use ::watch::alerts::{Firing, NODE_DOWN};
+use ::watch::{
+    alerts::{Firing, NODE_DOWN},
+    sdk::Report,
+};
 use admin::{
     AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, Indexing,
-    JoinOffer, NodeCall, NodeControl, Notice, Obstacle, Probed,
+    JoinOffer, Mail, MailLog, NodeCall, NodeControl, Notice, Obstacle, Probed,
     documents::{DocumentAnswer, DocumentQuestion},
     latency::{LatencyPast, LatencyZoom},
 };
@@ -305,12 +308,14 @@ impl NodeControl for Control {
         let now = u64::from(self.shared.now().unix_secs());
         readings.extend(self.objectives.readings(&self.metadata.load(), bucket, now));
         readings.extend(self.probing().readings(&self.metadata.load(), bucket));
+        readings.extend(self.sdks.readings(&self.metadata.load(), Some(bucket)));
         readings
     }
 
     fn node_readings(&self) -> Vec<Reading> {
         let mut readings = statistics::of_node(&NodeFacts::gather(&self.shared), &self.system());
         readings.extend(self.alerting().readings());
+        readings.extend(self.sdks.readings(&self.metadata.load(), None));
         readings
     }
 
@@ -325,6 +330,24 @@ impl NodeControl for Control {
     fn objectives(&self) -> Vec<Counted> {
         let now = u64::from(self.shared.now().unix_secs());
         self.objectives.counted(&self.metadata.load(), now)
+    }
+
+    fn send_mail(&self, mail: Mail) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.mails().send(mail, u64::from(self.shared.now().unix_secs())))
+    }
+
+    fn mail_log(&self) -> MailLog {
+        self.mails().log()
+    }
+
+    fn told_by_sdk(&self, report: &Report) {
+        self.sdks.told(report);
+        let now = u64::from(self.shared.now().unix_secs());
+        self.objectives.told(&self.metadata.load(), report, now);
+    }
+
+    fn sdks_connected(&self, count: usize) {
+        self.sdks.connected(count);
     }
 
     fn probed(&self) -> Vec<Probed> {

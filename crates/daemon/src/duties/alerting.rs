@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use admin::{Foretold, Limit, NodeControl as _, Webhook};
+use admin::{Foretold, Limit, MailSettings, NodeControl as _, Webhook};
 use http::Gate as _;
 use tokio::sync::watch as flags;
 use watch::{
@@ -14,7 +14,11 @@ use watch::{
 };
 
 use super::ticks::Ticks;
-use crate::{control::Control, duties::webhook, past::forecasts::OVERHEAD_PERCENT};
+use crate::{
+    control::Control,
+    duties::{mail::Mailer, webhook},
+    past::forecasts::OVERHEAD_PERCENT,
+};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A certificate is to be replaced within so many seconds.
@@ -26,7 +30,9 @@ const DAY_SECS: u64 = 24 * 3600;
 /// Looks until `ended`.
 pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
     let sender = webhook::Sender::start(Arc::clone(&control), ended.clone());
+    let mailer = Mailer::start(Arc::clone(&control), ended.clone());
     let (mut known, mut outbox) = (None, Outbox::default());
+    let (mut mails_known, mut mails) = (MailSettings::default(), Outbox::default());
     let mut ticks = Ticks::every(LOOK_EVERY, ended);
     while ticks.next().await {
         control.look_at_alerts().iter().for_each(tell);
@@ -36,13 +42,25 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
             // A webhook that is new hears of what fires already.
             (known, outbox) = (webhook, Outbox::default());
         }
+        let settings = MailSettings::of(&metadata);
+        if settings != mails_known {
+            (mails_known, mails) = (settings, Outbox::default());
+        }
+        let (silences, now) = (admin::silences(&metadata), control.unix_secs());
+        let this_node = control.this_node();
+        let is_silenced = |firing: &Firing| {
+            silences.values().any(|one| one.covers(firing.about.name, &firing.subject, &this_node, now))
+        };
         if known.is_some() {
-            let (silences, now) = (admin::silences(&metadata), control.unix_secs());
-            let this_node = control.this_node();
-            let covers = |firing: &Firing| {
-                silences.values().any(|one| one.covers(firing.about.name, &firing.subject, &this_node, now))
-            };
-            outbox.look(control.alerting().firing(), covers).iter().for_each(|change| sender.send(change));
+            outbox
+                .look(control.alerting().firing(), is_silenced)
+                .iter()
+                .for_each(|change| sender.send(change));
+        }
+        if mails_known.enabled {
+            let mut firing = control.alerting().firing();
+            firing.retain(|one| mails_known.covers(one.about));
+            mails.look(firing, is_silenced).iter().for_each(|change| mailer.send(change));
         }
     }
 }
@@ -105,6 +123,7 @@ impl Control {
             let (seen, place) = match one.source {
                 admin::Source::Server => ("", String::new()),
                 admin::Source::Probe => (" by its probes", "/probe".to_owned()),
+                admin::Source::Sdk => (" as its clients tell", "/sdk".to_owned()),
             };
             let text = format!(
                 "Objective \"{}\" of bucket \"{}\": node {} uses its error budget {burn:.1} times too fast over {}{seen}.",

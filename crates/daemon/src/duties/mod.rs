@@ -3,6 +3,7 @@
 pub(crate) mod alerting;
 pub(crate) mod clocks;
 mod history;
+mod mail;
 mod objectives;
 mod probing;
 mod serving;

@@ -14,6 +14,7 @@ mod objectives;
 #[cfg(test)]
 mod page;
 mod probes;
+mod sdks;
 mod system;
 
 use dataplane::statistics::{
@@ -26,12 +27,14 @@ use self::{
     derived::DERIVED,
     objectives::{OBJECTIVES, SEEN_FROM_OUTSIDE},
     probes::{PROBE_TARGETS, PROBES},
+    sdks::{SDKS, TOLD},
     system::SYSTEM,
 };
 pub(crate) use self::{
     alerts::{FiringFacts, of_alert},
     objectives::{ObjectiveFacts, OutsideFacts, of_objective, seen_from_outside},
     probes::{ProbeFacts, of_probe, of_target},
+    sdks::{SdkFacts, of_sdks, of_told},
 };
 
 /// What the process and the machine say.
@@ -45,6 +48,7 @@ pub(crate) fn sections() -> Vec<Section> {
         ("Alerts", of(ALERTS)),
         ("Objectives", [of(OBJECTIVES), of(SEEN_FROM_OUTSIDE)].concat()),
         ("Active probe", [of(PROBES), of(PROBE_TARGETS)].concat()),
+        ("Clients' own figures", [of(SDKS), of(TOLD)].concat()),
         ("Ratios and means", of(DERIVED)),
     ];
     let of_process = sections_of_process().into_iter().chain([("Machine", of(SYSTEM))]);

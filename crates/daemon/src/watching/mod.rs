@@ -5,3 +5,4 @@ pub(crate) mod clocks;
 pub(crate) mod loads;
 pub(crate) mod objectives;
 pub(crate) mod probes;
+pub(crate) mod sdks;

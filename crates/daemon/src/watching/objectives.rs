@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use admin::{Counted, Source};
+use admin::{Counted, Source, told_latency};
 use cluster::{Metadata, Objective, Operation};
 use dataplane::{
     BucketMeter,
@@ -26,6 +26,7 @@ use stats::Reading;
 use watch::{
     Counts, Ring, judge,
     probe::{Tried, Try},
+    sdk::Report,
     stored,
 };
 
@@ -178,6 +179,29 @@ impl Objectives {
             for tried in found.iter().filter(|tried| tried.what == tries) {
                 let key = Name::of(bucket, name, objective, Source::Probe);
                 pasts.known.entry(key).or_default().add(now_secs, tried.counts(objective.latency_us));
+            }
+        }
+    }
+
+    /// Counts what a client has told of operations on buckets, whichever nodes they went to.
+    pub(crate) fn told(&self, metadata: &Metadata, report: &Report, now_secs: u64) {
+        let mut pasts = self.pasts.lock();
+        for ((_, bucket), told) in &report.told {
+            let Some((bucket, info)) = bucket.as_ref().and_then(|name| metadata.buckets.get_key_value(name))
+            else {
+                continue;
+            };
+            for (name, objective) in &info.objectives {
+                // Before the first look the past of the file would be forgotten.
+                if !pasts.known.contains_key(&Name::of(bucket, name, objective, Source::Server)) {
+                    continue;
+                }
+                let of = told_latency(objective.operation);
+                let counts = told.latency(of).counts(of, objective.latency_us);
+                if let Some(new) = counts.filter(|new| new.total > 0) {
+                    let key = Name::of(bucket, name, objective, Source::Sdk);
+                    pasts.known.entry(key).or_default().add(now_secs, new);
+                }
             }
         }
     }
@@ -401,6 +425,30 @@ mod tests {
         let family = "settee_slo_outside_events_total";
         let events = shown.iter().find(|one| one.about.metrics[0].family == family).unwrap();
         assert_eq!((events.value.number(), &events.labels[1]), (Some(2.0), &("source", "probe".to_owned())));
+    }
+
+    #[test]
+    fn what_clients_tell_is_a_past_of_its_own_by_the_bound_below_the_latency() {
+        let (folder, meter) = (tempfile::tempdir().unwrap(), Arc::new(BucketMeter::new(1)));
+        let tell = |latency_us| {
+            let metadata = metadata(latency_us);
+            let objectives = Objectives::open(folder.path().join(latency_us.to_string()));
+            let of = |part: &str, value: u32| {
+                format!(
+                    "sdk_kv_retrieval_duration_milliseconds_{part}node_uuid=\"n\",bucket=\"b\"}} {value}\n"
+                )
+            };
+            let text = of("bucket{le=\"1\",", 3) + &of("bucket{le=\"10\",", 5) + &of("count{", 8);
+            let report = Report::read(&text, |_, _| true);
+            objectives.told(&metadata, &report, NOW);
+            look(&objectives, &metadata, &meter, NOW);
+            objectives.told(&metadata, &report, NOW);
+            let counted = objectives.counted(&metadata, NOW);
+            counted.into_iter().find(|one| one.source == Source::Sdk).map(|one| one.spans.of(Span::Minutes5))
+        };
+        assert_eq!(tell(2_000), Some(Counts { good: 3, total: 8 }));
+        assert_eq!(tell(10_000), Some(Counts { good: 5, total: 8 }));
+        assert_eq!(tell(999), None, "no step can be good");
     }
 
     #[test]

@@ -272,7 +272,9 @@ fn show(args: &OneArgs) -> Result<(), Failure> {
     println!("state      {}", one["state"].as_str().unwrap_or_default());
     println!("events     {} of {} were good", one["events"]["good"], one["events"]["total"]);
     println!("attained   {}", share(&one["attainedPercent"], 4));
-    println!("budget     {} left\n", share(&one["budgetLeftPercent"], 1));
+    println!("budget     {} left", share(&one["budgetLeftPercent"], 1));
+    outside(&one).iter().for_each(|line| println!("{line}"));
+    println!();
     let rules = one["rules"].as_array().into_iter().flatten().map(|rule| {
         let text = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
         let (long, short) = (text("long"), text("short"));
@@ -289,6 +291,24 @@ fn show(args: &OneArgs) -> Result<(), Failure> {
     print!("{}", table(&["RULE", "BURN RATE OVER", "LONG", "SHORT", ""], rules.collect()));
     missing(&one);
     Ok(())
+}
+
+/// What was seen of an objective outside of the server.
+fn outside(one: &Value) -> Vec<String> {
+    let sources = [("probe", "probe"), ("sdk", "clients")];
+    let seen =
+        sources.into_iter().filter_map(|(source, title)| Some((title, one["seenFromOutside"].get(source)?)));
+    let line = |(title, seen): (&str, &Value)| {
+        let (good, total) = (&seen["events"]["good"], &seen["events"]["total"]);
+        let within = match seen["goodWithinUs"].as_u64() {
+            Some(micros) => format!(" (good: within {} ms)", micros as f64 / 1_000.0),
+            None => String::new(),
+        };
+        let state = seen["state"].as_str().unwrap_or_default();
+        let attained = share(&seen["attainedPercent"], 4);
+        format!("{title:<10} {attained}, {good} of {total}{within}, {state}")
+    };
+    seen.map(line).collect()
 }
 
 fn export(args: &ExportArgs) -> Result<(), Failure> {
@@ -316,6 +336,18 @@ mod tests {
         for wrong in ["2", "ms", "-1ms", "0us", "1h", "NaNms", "1e9s"] {
             assert!(wrong.parse::<Latency>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_clients_and_probes_saw_has_lines_of_its_own() {
+        let seen = |good: u64| json!({ "events": { "good": good, "total": 8 }, "attainedPercent": 50.0, "state": "met" });
+        let mut clients = seen(4);
+        clients["goodWithinUs"] = 1_000.into();
+        let one = json!({ "seenFromOutside": { "sdk": clients, "probe": seen(3) } });
+        let expected =
+            ["probe      50.0000 %, 3 of 8, met", "clients    50.0000 %, 4 of 8 (good: within 1 ms), met"];
+        assert_eq!(outside(&one), expected);
+        assert!(outside(&json!({})).is_empty());
     }
 
     #[test]
