@@ -133,7 +133,7 @@ fn a_design_document_is_given_back_as_it_came_and_outlives_a_kill() {
     );
     let listed = ddocs(&node);
     assert!(listed.contains("{\"doc\":{\"meta\":{\"id\":\"_design/dev_x\",\"rev\":\"2-"), "{listed}");
-    assert!(listed.contains(&format!("\"json\":{FILLED}}}}}")), "{listed}");
+    assert!(listed.contains(&format!("\"json\":{FILLED}}},\"controllers\":{{")), "{listed}");
     let places: Vec<usize> =
         ["_design/a/b", "_design/dev_x"].iter().map(|id| listed.find(id).unwrap()).collect();
     assert!(places[0] < places[1] && !listed.contains("gone"), "{listed}");
