@@ -567,6 +567,17 @@ fn what_a_node_holds_that_has_just_left_is_not_replaced_by_nothing() {
     assert_eq!(cluster.elected_within(20_000), Some(0));
 }
 
+/// A copy that was never written looks after a crash like one that has lost everything. The node that has left tells which it is.
+#[test]
+fn of_a_vbucket_that_was_never_written_nothing_is_given_up() {
+    for (held, elected) in [(0, Some(1)), (9, None)] {
+        let mut cluster = is_left_with(VbReport { may_lack: true, ..whole(0) });
+        let term = cluster.plan().term;
+        cluster.copies.insert(0, VbReport { term, ..whole(held) });
+        assert_eq!(cluster.elected_within(20_000), elected, "the node that has left holds {held}");
+    }
+}
+
 /// Nor is it waited for where the copy that is left has something: that may be more by then.
 #[test]
 fn a_copy_that_has_something_takes_the_place_of_one_that_has_just_left() {

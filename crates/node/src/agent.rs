@@ -9,7 +9,7 @@ use std::{
 
 use base::{BucketUuid, NodeId, Now, Status, VbId, VbRole, bucket::BucketKind};
 use cluster::{
-    BucketInfo, Membership, Metadata, NodeInfo, Recovery, TERMS_LEAP, VbPlan,
+    BucketInfo, Membership, Metadata, NodeInfo, Recovery, TERMS_LEAP, VbPhase, VbPlan,
     orchestrator::DRAIN_PATIENCE_MS,
     report::{BucketReport, VbReport},
 };
@@ -288,7 +288,9 @@ impl BucketPlans {
             }
             let target = self.targets.as_ref().and_then(|targets| targets.get(index)).map(Vec::as_slice);
             let is_wanted = target.is_some_and(|target| plan.is_lost_to(target) && target.contains(&node));
-            if is_wanted || (plan.is_watched(target, leaving) && duty::is_part(plan, node)) {
+            // It holds what there was when it left in good order, and an election asks it whether that was anything.
+            let is_asked = plan.kept.contains(&node) && matches!(plan.phase, VbPhase::Electing { .. });
+            if is_wanted || is_asked || (plan.is_watched(target, leaving) && duty::is_part(plan, node)) {
                 self.unsettled.insert(vb);
             } else {
                 self.unsettled.remove(&vb);

@@ -155,7 +155,7 @@ impl Scene<'_> {
 
     /// Whether the active copy has been opened after an unclean stop, and does not serve before others have been asked.
     fn is_in_doubt(&self, active: NodeId) -> bool {
-        let just_elected = self.plan.joint.as_deref() == Some(&[active][..]);
+        let just_elected = self.plan.kept.is_empty() && self.plan.joint.as_deref() == Some(&[active][..]);
         let patience = if just_elected { ELECTED_PATIENCE_MS } else { DOUBT_PATIENCE_MS };
         self.any_copy(active).is_some_and(|copy| copy.unconfirmed && copy.role != VbRole::Active)
             && self.waited_ms() >= patience
@@ -188,6 +188,13 @@ impl Scene<'_> {
             (counts(*node), generation, copy.held, copy.high_seqno, Reverse(place(*node)))
         });
         match best {
+            // Such a node may say that there was nothing to lose.
+            Some(_)
+                if self.is_empty_beside_leavers(&answers)
+                    && self.plan.kept.iter().any(|&node| self.copy(node).is_none() && is_awaited(node)) =>
+            {
+                None
+            }
             // What is left of it has been lost, and what a node holds that has left is served once that is recovered.
             Some(_) if self.is_empty_beside_leavers(&answers) => Some(VbStep::Elect(Vec::new())),
             Some(&(winner, _)) => {
@@ -205,15 +212,20 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether all that answered have lost everything, while a node that was failed over gracefully holds what there was. It has not been
-    /// removed since, and nobody has said that it comes back without that.
+    /// Whether all that answered may have lost everything, while a node that was failed over gracefully holds what there was. It has not
+    /// been removed since, and nobody has said that it comes back without that. Nor has it said in this term that it holds nothing.
     fn is_empty_beside_leavers(&self, answers: &[(NodeId, &VbReport)]) -> bool {
-        // It is empty and on no branch that an active copy has begun: nothing of it was found on disk.
+        // It is empty and on no branch that an active copy has begun. A copy that was never written looks the same after a crash.
         let has_lost_all =
             |copy: &VbReport| copy.may_lack && copy.high_seqno == Seqno(0) && copy.vb_uuid.generation() == 0;
         let holds = |&node: &NodeId| {
             let info = self.meta.node_by_id(node);
-            self.held_before(node) && info.is_some_and(|info| info.recovery != Some(Recovery::Full))
+            let has_nothing = self
+                .copy(node)
+                .is_some_and(|copy| copy.complete && !copy.may_lack && copy.high_seqno == Seqno(0));
+            self.held_before(node)
+                && !has_nothing
+                && info.is_some_and(|info| info.recovery != Some(Recovery::Full))
         };
         self.plan.kept.iter().any(holds)
             && answers.iter().all(|(_, copy)| has_lost_all(copy) || !copy.complete)

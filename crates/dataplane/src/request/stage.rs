@@ -140,6 +140,7 @@ impl Stop {
                 | Status::Locked
                 | Status::NotLocked
                 | Status::SyncWriteInProgress
+                | Status::SyncWriteAmbiguous
                 | Status::SubdocPathNotFound
                 | Status::SubdocPathExists
                 | Status::SubdocPathMismatch
