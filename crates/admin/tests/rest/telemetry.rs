@@ -148,8 +148,13 @@ fn a_client_is_asked_again_and_again_and_its_figures_are_taken() {
     client.send(FINAL, second);
     assert_eq!(client.next(), Some((PONG, Vec::new())));
     client.is_asked();
+    // Large: the connection's buffers go with it, and the connection stays.
+    client.answer(&text.repeat(1_000));
+    client.is_asked();
+    client.send(FINAL | PING, b"y");
+    assert_eq!(client.next(), Some((PONG, b"y".to_vec())));
     let told = node.node.told.lock().unwrap();
-    assert_eq!((told.len(), told[0].invalid, told[1].invalid), (2, 0, 1));
+    assert_eq!((told.len(), told[0].invalid, told[1].invalid, told[2].invalid), (3, 0, 1, 1_000));
     let about = (NODE.to_owned(), Some("b".to_owned()));
     assert_eq!(told[0].told[&about].latency(Latency::Retrieval).count, 5);
     assert_eq!(told[1].told[&about].ended(0), [1, 0, 0]);
@@ -237,7 +242,8 @@ fn clients_of_bad_will_are_left_without_keeping_what_they_send() {
         ("an error", FINAL | BINARY, b"\x01"),
         ("no text", FINAL | BINARY, b"\0\xff"),
     ];
-    for (what, first, payload) in frames {
+    let much_more = [&[0][..], &much].concat();
+    for (what, first, payload) in frames.into_iter().chain([("too large", FINAL | BINARY, &*much_more)]) {
         let mut client = Client::of(&node);
         client.is_asked();
         client.send(first, payload);

@@ -3,6 +3,7 @@
 //!
 //! Invariants, whatever a client sends:
 //! - A report has [`REPORT_BYTES_MAX`] bytes at most and comes within [`ANSWER`]. [`REPORTS_MAX`] are on their way at a time.
+//! - Between two questions a connection keeps buffers of about [`KEPT_BYTES_MAX`] bytes at most: those of a larger report go with it.
 //! - A client that is not asked may send [`IDLE_BYTES_MAX`] bytes between two questions: pings. Anything else ends its connection.
 //! - A client that loses its right, its place or its account is asked no more. So is every client once the setting is off.
 
@@ -25,7 +26,7 @@ use http::{
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::{
-    sync::{Semaphore, watch as flags},
+    sync::{Semaphore, SemaphorePermit, watch as flags},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_tungstenite::{
@@ -36,7 +37,9 @@ use tokio_tungstenite::{
 use self::allowance::{Allowance, Metered};
 
 /// Longest report.
-const REPORT_BYTES_MAX: usize = 4 * 1024 * 1024;
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
+/// Longest report whose buffers stay with its connection, which otherwise keeps them for life.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Most reports that are awaited or read at a time.
 const REPORTS_MAX: usize = 8;
 /// How long a client may take to answer.
@@ -152,70 +155,89 @@ pub(crate) fn open(
     Ok(reply)
 }
 
-async fn converse(client: impl Client, seat: &Seat, stream: TokioIo<Upgraded>) {
+async fn converse(mut client: impl Client, seat: &Seat, stream: TokioIo<Upgraded>) {
     let allowance = Arc::new(Allowance::new(IDLE_BYTES_MAX));
+    let mut socket = socket(Metered::new(stream, Arc::clone(&allowance))).await;
+    let mut asked = Instant::now();
+    let reason = loop {
+        match ask_on(&mut client, seat, &mut socket, &allowance, &mut asked).await {
+            Ok(()) => socket = self::socket(socket.into_inner()).await,
+            Err(reason) => break reason,
+        }
+    };
+    tracing::debug!(reason, "a client is asked no more for telemetry");
+    let _ = timeout(FAREWELL, socket.close(None)).await;
+}
+
+/// A connection with buffers that have nothing in them.
+async fn socket(stream: Metered<TokioIo<Upgraded>>) -> Socket {
     let config = WebSocketConfig::default()
         .read_buffer_size(4 * 1024)
         .write_buffer_size(0)
         .max_write_buffer_size(IDLE_BYTES_MAX)
         .max_message_size(Some(REPORT_BYTES_MAX))
         .max_frame_size(Some(REPORT_BYTES_MAX));
-    let stream = Metered::new(stream, Arc::clone(&allowance));
-    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
-    let reason = ask_on(client, seat, &mut socket, &allowance).await;
-    tracing::debug!(reason, "a client is asked no more for telemetry");
-    let _ = timeout(FAREWELL, socket.close(None)).await;
+    WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await
 }
 
-/// Asks until there is a reason to stop, and returns that.
+/// Asks until there is a reason to stop, and returns that; or until a report was so large that the socket's buffers are to go.
 async fn ask_on(
-    mut client: impl Client,
+    client: &mut impl Client,
     seat: &Seat,
     socket: &mut Socket,
     allowance: &Allowance,
-) -> &'static str {
-    let (mut changes, mut closing) = (client.changes(), client.closing());
-    let mut asked = Instant::now();
+    asked: &mut Instant,
+) -> Result<(), &'static str> {
     loop {
-        let interval = match still_asked(&mut client, seat) {
-            Ok(interval) => interval,
-            Err(reason) => return reason,
+        let turn = turn(client, seat, socket, *asked).await?;
+        // It may have lost its right while it waited for its turn.
+        still_asked(client, seat)?;
+        *asked = Instant::now();
+        allowance.allow(REPORT_BYTES_MAX + IDLE_BYTES_MAX);
+        let answer = timeout(ANSWER, ask(socket)).await;
+        allowance.allow(IDLE_BYTES_MAX);
+        let answer = match answer {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Err("its connection is broken"),
+            Err(_) => return Err("it does not answer in time"),
         };
+        let is_large = answer.len() > KEPT_BYTES_MAX;
+        match report(&answer) {
+            Some(text) => client.told(text),
+            None => return Err("its answer is no report"),
+        }
+        drop(turn);
+        if is_large {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until a report is due and there is room for it, or returns why the client is asked no more.
+async fn turn<'a>(
+    client: &mut impl Client,
+    seat: &'a Seat,
+    socket: &mut Socket,
+    asked: Instant,
+) -> Result<SemaphorePermit<'a>, &'static str> {
+    let (mut changes, mut closing) = (client.changes(), client.closing());
+    loop {
+        let interval = still_asked(client, seat)?;
         let due = async {
             sleep_until(asked + interval).await;
             seat.all.reports.acquire().await
         };
-        let turn = tokio::select! {
-            _ = closing.wait_for(|closing| *closing) => return "the node stops",
-            changed = changes.changed() => match changed {
-                Ok(()) => continue,
-                Err(_) => return "the node stops",
-            },
+        tokio::select! {
+            _ = closing.wait_for(|closing| *closing) => return Err("the node stops"),
+            changed = changes.changed() => changed.map_err(|_| "the node stops")?,
             said = socket.next() => match said {
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-                Some(Ok(Message::Close(_))) | None => return "it has left",
-                Some(Ok(_)) => return "it was not asked",
-                Some(Err(_)) => return "its connection is broken",
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                Some(Ok(Message::Close(_))) | None => return Err("it has left"),
+                Some(Ok(_)) => return Err("it was not asked"),
+                Some(Err(_)) => return Err("its connection is broken"),
             },
-            turn = due => turn,
-        };
-        // It may have lost its right while it waited for its turn.
-        if let Err(reason) = still_asked(&mut client, seat) {
-            return reason;
+            turn = due => return turn.map_err(|_| "the node stops"),
         }
-        asked = Instant::now();
-        allowance.allow(REPORT_BYTES_MAX + IDLE_BYTES_MAX);
-        let answer = timeout(ANSWER, ask(socket)).await;
-        allowance.allow(IDLE_BYTES_MAX);
-        match answer {
-            Ok(Some(answer)) => match report(&answer) {
-                Some(text) => client.told(text),
-                None => return "its answer is no report",
-            },
-            Ok(None) => return "its connection is broken",
-            Err(_) => return "it does not answer in time",
-        }
-        drop(turn);
     }
 }
 
