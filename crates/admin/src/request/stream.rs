@@ -18,7 +18,7 @@ use axum::{
 };
 use cluster::{AppTelemetry, TELEMETRY_PATH};
 use hyper::body::{Body as HttpBody, Frame};
-use tokio::sync::watch;
+use tokio::{sync::watch, task::spawn_blocking};
 
 use http::{
     BoxFuture,
@@ -168,10 +168,16 @@ impl Client for Telling {
         if call.check().is_ok() && is_vouched_for { Ok(settings) } else { Err("it may not tell any more") }
     }
 
-    fn told(&self, text: &str) {
-        let meta = &self.0.meta;
-        let report = Report::read(text, |node, bucket| is_told_of(meta, node, bucket));
-        self.0.api.control.told_by_sdk(&report);
+    fn told(&self, answer: Vec<u8>) -> BoxFuture<'static, bool> {
+        let call = self.0.clone();
+        // Not where requests are answered: a megabyte of lines takes a while.
+        let read = move || {
+            let Some(text) = telemetry::report(&answer) else { return false };
+            let report = Report::read(text, |node, bucket| is_told_of(&call.meta, node, bucket));
+            call.api.control.told_by_sdk(&report);
+            true
+        };
+        Box::pin(async move { spawn_blocking(read).await.unwrap_or(false) })
     }
 
     fn changes(&self) -> watch::Receiver<i64> {

@@ -20,7 +20,7 @@ use axum::http::{HeaderValue, StatusCode, header, request::Parts};
 use cluster::AppTelemetry;
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::{
-    Afterwards,
+    Afterwards, BoxFuture,
     reply::{self, Outcome},
 };
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -57,8 +57,8 @@ type Socket = WebSocketStream<Metered<TokioIo<Upgraded>>>;
 pub(crate) trait Client: Send + Sync + 'static {
     /// How clients are asked by now, or why this one is not any more.
     fn still_asked(&mut self) -> Result<AppTelemetry, &'static str>;
-    /// Takes what the client has told.
-    fn told(&self, text: &str);
+    /// Takes what the client has told. False: it was no report.
+    fn told(&self, answer: Vec<u8>) -> BoxFuture<'static, bool>;
     /// Tells of changes of the settings.
     fn changes(&self) -> flags::Receiver<i64>;
     /// Turns true when the node stops.
@@ -202,9 +202,8 @@ async fn ask_on(
             Err(_) => return Err("it does not answer in time"),
         };
         let is_large = answer.len() > KEPT_BYTES_MAX;
-        match report(&answer) {
-            Some(text) => client.told(text),
-            None => return Err("its answer is no report"),
+        if !client.told(answer).await {
+            return Err("its answer is no report");
         }
         drop(turn);
         if is_large {
@@ -263,7 +262,7 @@ async fn ask(socket: &mut Socket) -> Option<Vec<u8>> {
 }
 
 /// The text of an answer that is a report.
-fn report(answer: &[u8]) -> Option<&str> {
+pub(super) fn report(answer: &[u8]) -> Option<&str> {
     let (&first, text) = answer.split_first()?;
     (first == REPORT).then(|| std::str::from_utf8(text).ok())?
 }
