@@ -6,6 +6,7 @@
 //! is gone, or when the server stops. With `?heartbeat=<seconds>` the four newlines alone are sent at that interval.
 
 use std::{
+    collections::BTreeSet,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -16,7 +17,7 @@ use axum::{
     body::{Body, Bytes},
     http::{StatusCode, request::Parts},
 };
-use cluster::{AppTelemetry, TELEMETRY_PATH};
+use cluster::{AppTelemetry, TELEMETRY_PATH, auth::Privilege};
 use hyper::body::{Body as HttpBody, Frame};
 use tokio::{sync::watch, task::spawn_blocking};
 
@@ -173,7 +174,13 @@ impl Client for Telling {
         // Not where requests are answered: a megabyte of lines takes a while.
         let read = move || {
             let Some(text) = telemetry::report(&answer) else { return false };
-            let report = Report::read(text, |node, bucket| is_told_of(&call.meta, node, bucket));
+            // Of a bucket that its user has nothing to do with a client knows nothing.
+            let names = call.meta.buckets.keys().map(String::as_str);
+            let held: BTreeSet<_> =
+                names.filter(|name| call.holds(Privilege::BucketRead, Some(name))).collect();
+            let report = Report::read(text, |node, bucket| {
+                is_told_of(&call.meta, node, bucket) && bucket.is_none_or(|name| held.contains(name))
+            });
             call.api.control.told_by_sdk(&report);
             true
         };
