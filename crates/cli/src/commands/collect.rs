@@ -193,7 +193,9 @@ fn clean(value: &mut Value, redaction: Option<&Redaction>) -> bool {
 }
 
 fn is_password(name: &str) -> bool {
-    name.to_ascii_lowercase().contains("password")
+    let name = name.to_ascii_lowercase();
+    // Mail servers have theirs under short names.
+    name.contains("password") || name == "pass" || name == "emailpass"
 }
 
 /// A name that is one part of a path, whatever is in it.
@@ -347,6 +349,9 @@ mod tests {
         let text = String::from_utf8(cleaned(shown.to_vec(), None)).unwrap();
         assert!(!text.contains("pigeon") && text.contains("\"saslPassword\":\"(left out)\""), "{text}");
         assert!(text.contains("\"saslPassword\":\"\""), "{text}");
+        let mail = br#"{"emailServer":{"user":"u","pass":"carrier"},"emailPass":"pigeon","passed":"x"}"#;
+        let text = String::from_utf8(cleaned(mail.to_vec(), None)).unwrap();
+        assert!(!text.contains("carrier") && !text.contains("pigeon") && text.contains("\"x\""), "{text}");
         for untouched in [&br#"{ "minLength": 6, "n": 12345678901234567890123 }"#[..], b"# HELP password\n"] {
             assert_eq!(cleaned(untouched.to_vec(), None), untouched);
         }

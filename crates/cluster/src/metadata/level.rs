@@ -21,7 +21,7 @@
 //! | 8 | buckets have objectives ([`crate::changes::objectives`]) |
 //! | 9 | a failover while a chain changes has the remaining nodes of the chain before asked as well. A flush ends no election. Where no node has a vBucket, every recovered node is asked, also if more nodes held it than it is to have copies |
 //! | 10 | a node that was failed over gracefully is remembered until the copies that are left are known to hold what it holds |
-//! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]) |
+//! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]); nodes show no password of a mail server, and a silence may be for one node |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
