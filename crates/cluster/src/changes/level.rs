@@ -1,6 +1,7 @@
 //! What a change needs of the cluster's level ([`crate::metadata::level`]), and how the level rises.
 
 use base::NodeId;
+use serde_json::Value;
 
 use crate::{
     changes::Command,
@@ -33,9 +34,19 @@ impl Command {
             Self::PutSetting { path, value } if path == "alerts" && value.get("emailServer").is_some() => {
                 TELEMETRY
             }
+            // Older nodes would take a silence for one node as one for all.
+            Self::PutSetting { path, value } if path == "settee/alerts/silences" && names_node(value) => {
+                TELEMETRY
+            }
             _ => 0,
         }
     }
+}
+
+/// Whether one of the silences is for one node.
+fn names_node(silences: &Value) -> bool {
+    let mut silences = silences.as_object().into_iter().flat_map(|kept| kept.values());
+    silences.any(|silence| silence.get("node").is_some_and(|node| !node.is_null()))
 }
 
 impl Metadata {
@@ -176,6 +187,9 @@ mod tests {
         let server = put("alerts", json!({ "enabled": true, "emailServer": { "pass": "p" } }));
         assert_eq!(server.level(), TELEMETRY);
         assert_eq!(put("alerts", json!({ "enabled": true })).level(), 0, "as older versions wrote it");
+        let silence = |one| put("settee/alerts/silences", json!({ "other": {}, "id": one }));
+        assert_eq!(silence(json!({ "alert": "a", "node": "n" })).level(), TELEMETRY);
+        assert_eq!(silence(json!({ "alert": "a" })).level(), 0);
     }
 
     #[test]
