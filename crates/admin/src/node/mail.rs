@@ -18,7 +18,7 @@ const TEST_BODY: &str = "This email was sent to you to test the email alert emai
 
 /// Couchbase's names of alerts, with what they are here. What is nothing here is accepted, and never fires.
 static KEYS: [(&str, &[&About]); 24] = [
-    ("auto_failover_node", &[&alerts::FAILED_OVER]),
+    ("auto_failover_node", &[&alerts::FAILED_OVER, &alerts::NODE_DOWN]),
     ("auto_failover_maximum_reached", &[]),
     ("auto_failover_other_nodes_down", &[]),
     ("auto_failover_cluster_too_small", &[]),
@@ -298,6 +298,8 @@ mod tests {
             names.collect::<Vec<_>>()
         };
         assert_eq!(mailed(&on), ["hot_key", "disk_low", "disk_fills"]);
+        let failed_over = asked("enabled=true&recipients=a@b.c&alerts=auto_failover_node").unwrap();
+        assert!(failed_over.covers(&alerts::NODE_DOWN), "the nodes that are left tell this one alone");
         assert_eq!(mailed(&asked("enabled=false&recipients=a@b.c&alerts=disk").unwrap()), [""; 0]);
         assert_eq!(mailed(&asked("enabled=true&recipients=a@b.c").unwrap()), [""; 0]);
         let all = MailSettings { enabled: true, recipients: vec!["a@b".into()], ..MailSettings::default() };
