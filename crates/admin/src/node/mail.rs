@@ -145,7 +145,8 @@ impl MailSettings {
         };
         let port = server["port"].as_u64().and_then(|port| u16::try_from(port).ok());
         Self {
-            enabled: kept["enabled"] == true,
+            // Versions that sent no mail kept the form as it came: nobody has seen where that would have mails go.
+            enabled: kept["enabled"] == true && server.is_object(),
             recipients: list("recipients"),
             sender: text(&kept["sender"], &usual.sender),
             server: MailServer {
@@ -318,6 +319,15 @@ mod tests {
         metadata.settings.insert(MAIL_SETTING.into(), settings.json(&settings.server.password));
         assert!(MailSettings::of(&metadata) == settings);
         assert_eq!(settings.json("")["emailServer"]["pass"], "");
+    }
+
+    #[test]
+    fn what_versions_without_mail_have_kept_sends_none() {
+        let mut metadata = Metadata::new("c".into(), 64);
+        let kept =
+            json!({ "enabled": true, "recipients": ["a@b.c"], "emailHost": "mail", "alerts": ["disk"] });
+        metadata.settings.insert(MAIL_SETTING.into(), kept);
+        assert!(!MailSettings::of(&metadata).enabled, "it would go to a server that nobody has named");
     }
 
     #[test]
