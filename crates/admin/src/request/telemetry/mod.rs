@@ -40,6 +40,8 @@ use self::allowance::{Allowance, Metered};
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// Longest report whose buffers stay with its connection, which otherwise keeps them for life.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
+/// Most clients of a node, whatever the setting allows: the other connections of its port are for REST.
+const CLIENTS_MAX: u32 = 250;
 /// Most reports that are awaited or read at a time.
 const REPORTS_MAX: usize = 8;
 /// How long a client may take to answer.
@@ -100,7 +102,7 @@ impl Seat {
     /// None: there are as many as there may be.
     fn take(all: &Arc<Telemetry>, clients_max: u32) -> Option<Self> {
         let mut seats = all.seats();
-        if seats.taken.len() >= clients_max as usize {
+        if seats.taken.len() >= clients_max.min(CLIENTS_MAX) as usize {
             return None;
         }
         let number = seats.next;
@@ -112,7 +114,7 @@ impl Seat {
 
     /// Whether it is within what is allowed by now.
     fn is_allowed(&self, clients_max: u32) -> bool {
-        self.all.seats().taken.range(..self.number).count() < clients_max as usize
+        self.all.seats().taken.range(..self.number).count() < clients_max.min(CLIENTS_MAX) as usize
     }
 }
 
@@ -265,4 +267,20 @@ async fn ask(socket: &mut Socket) -> Option<Vec<u8>> {
 pub(super) fn report(answer: &[u8]) -> Option<&str> {
     let (&first, text) = answer.split_first()?;
     (first == REPORT).then(|| std::str::from_utf8(text).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_leave_most_connections_of_the_port_to_others() {
+        let all = Telemetry::new(|_| {});
+        let seats: Vec<_> = (0..2_000).map_while(|_| Seat::take(&all, 1_024)).collect();
+        assert_eq!(seats.len(), CLIENTS_MAX as usize);
+        assert!(seats.iter().all(|seat| seat.is_allowed(1_024)));
+        assert_eq!(seats.iter().filter(|seat| seat.is_allowed(2)).count(), 2);
+        drop(seats);
+        assert!(Seat::take(&all, 1).is_some());
+    }
 }
