@@ -12,6 +12,7 @@ mod handshake;
 
 use std::{
     collections::BTreeSet,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -44,8 +45,8 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 const CLIENTS_MAX: u32 = 250;
 /// Most reports that are awaited or read at a time.
 const REPORTS_MAX: usize = 8;
-/// How long a client may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+/// How long a client may take to answer, as in Couchbase.
+const ANSWER: Duration = Duration::from_secs(1);
 /// What a client may send between two questions.
 const IDLE_BYTES_MAX: usize = 16 * 1024;
 /// How long a client may take to hear that its connection ends.
@@ -222,11 +223,17 @@ async fn turn<'a>(
     asked: Instant,
 ) -> Result<SemaphorePermit<'a>, &'static str> {
     let (mut changes, mut closing) = (client.changes(), client.closing());
+    // Outlives what happens meanwhile: who waits keeps its place.
+    let mut turn = pin!(seat.all.reports.acquire());
+    let mut is_due = false;
     loop {
         let interval = still_asked(client, seat)?;
         let due = async {
-            sleep_until(asked + interval).await;
-            seat.all.reports.acquire().await
+            if !is_due {
+                sleep_until(asked + interval).await;
+                is_due = true;
+            }
+            turn.as_mut().await
         };
         tokio::select! {
             _ = closing.wait_for(|closing| *closing) => return Err("the node stops"),
