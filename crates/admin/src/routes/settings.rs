@@ -1,7 +1,7 @@
 //! `/settings/*`: showing and recording the objects of [`super::settings_table`].
 
 use axum::http::{Method, StatusCode};
-use cluster::{ClusterError, Command, FieldErrors, Metadata};
+use cluster::{ClusterError, Command, FieldErrors, Metadata, auth::Privilege};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -64,8 +64,11 @@ async fn alerts(call: &Call, rest: &[&str]) -> Outcome {
 fn shown_mail(call: &Call) -> Value {
     let mut shown = MailSettings::of(&call.meta).json("");
     let MailLog { sent, failed, last_failure } = call.api.control.mail_log();
-    let failure =
-        last_failure.map(|(at, text)| json!({ "at": rfc3339(at.saturating_mul(1_000)), "text": text }));
+    // What a mail server says may name its users.
+    let sees_text = call.holds(Privilege::ClusterAdmin, None);
+    let failure = last_failure.map(|(at, text)| {
+        json!({ "at": rfc3339(at.saturating_mul(1_000)), "text": sees_text.then_some(text) })
+    });
     // What this node's mails have come to.
     shown["settee"] = json!({ "sent": sent, "failed": failed, "lastFailure": failure });
     shown

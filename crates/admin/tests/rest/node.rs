@@ -434,6 +434,10 @@ impl NodeControl for FakeNode {
     fn alerts(&self) -> Vec<Notice> {
         self.notices.lock().unwrap().clone()
     }
+    fn mail_log(&self) -> settee_admin::MailLog {
+        let last_failure = Some((1_700_000_000, "550 no such user".to_owned()));
+        settee_admin::MailLog { sent: 1, failed: 0, last_failure }
+    }
     fn told_by_sdk(&self, report: &Report) {
         self.told.lock().unwrap().push(report.clone());
     }

@@ -193,3 +193,18 @@ fn the_nodes_own_log_is_shown_to_those_who_may_see_security() {
     assert_eq!(made.status, 200, "{}", made.body);
     assert_eq!(node.send("GET", "/settee/logs", Some("ann:secret-1"), None).status, 403);
 }
+
+#[test]
+fn what_a_mail_server_has_said_is_for_those_who_may_set_it() {
+    let node = TestNode::initialized();
+    let form = Some("password=password&roles=ro_admin");
+    assert_eq!(node.send("PUT", "/settings/rbac/users/local/watcher", ADMIN, form).status, 200);
+    let failure = |user| {
+        let shown = node.send("GET", "/settings/alerts", user, None);
+        assert_eq!((shown.status, &shown.json()["settee"]["sent"]), (200, &json!(1)));
+        shown.json()["settee"]["lastFailure"].clone()
+    };
+    assert_eq!(failure(ADMIN)["text"], "550 no such user");
+    let shown = failure(Some("watcher:password"));
+    assert_eq!((&shown["text"], shown["at"].is_string()), (&json!(null), true));
+}

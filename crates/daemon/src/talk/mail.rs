@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const ANSWER: Duration = Duration::from_secs(10);
 /// Connections at once.
 const AT_ONCE_MAX: usize = 2;
+/// Most bytes of what a server has said that are kept and told.
+const WORDS_BYTES_MAX: usize = 512;
 /// A server that speaks TLS from the first byte.
 const PORT_OF_TLS: u16 = 465;
 
@@ -51,7 +53,11 @@ impl Mails {
 
     /// Sends one, or says why it could not be.
     pub(crate) async fn send(&self, mail: Mail, now_secs: u64) -> Result<(), String> {
-        let sent = self.try_to_send(mail, now_secs).await;
+        let cut = |mut text: String| {
+            text.truncate(text.floor_char_boundary(WORDS_BYTES_MAX));
+            text
+        };
+        let sent = self.try_to_send(mail, now_secs).await.map_err(cut);
         let mut log = self.log.lock();
         match &sent {
             Ok(()) => log.sent += 1,
@@ -259,6 +265,15 @@ mod tests {
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         assert!(send(&mails, mail(nobody)).is_err());
         assert!(mails.log().last_failure.is_some() && mails.log().sent == 0);
+    }
+
+    #[test]
+    fn of_what_a_server_says_the_beginning_is_kept() {
+        let answer: &str = Box::leak(format!("550 {}", "ü".repeat(450)).into_boxed_str());
+        let ((port, _server), mails) = (sink("RCPT", answer), Mails::default());
+        let text = send(&mails, mail(port)).unwrap_err();
+        assert!(text.contains('ü') && text.len() <= WORDS_BYTES_MAX, "{text}");
+        assert_eq!(mails.log().last_failure, Some((1_795_916_400, text)));
     }
 
     #[test]
