@@ -485,9 +485,7 @@ mod tests {
             let report = read(&String::from_utf8_lossy(&bytes));
             let mut totals = Totals::default();
             totals.add(&report);
-            assert!(
-                totals.told().all(|(.., told)| told.ended(0).iter().all(|count| *count <= FIGURE_MAX))
-            );
+            assert!(totals.told().all(|(.., told)| told.ended(0).iter().all(|count| *count <= FIGURE_MAX)));
         }
     }
 }

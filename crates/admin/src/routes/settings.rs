@@ -66,9 +66,9 @@ fn shown_mail(call: &Call) -> Value {
     let MailLog { sent, failed, last_failure } = call.api.control.mail_log();
     // What a mail server says may name its users.
     let sees_text = call.holds(Privilege::ClusterAdmin, None);
-    let failure = last_failure.map(|(at, text)| {
-        json!({ "at": rfc3339(at.saturating_mul(1_000)), "text": sees_text.then_some(text) })
-    });
+    let failure = last_failure.map(
+        |(at, text)| json!({ "at": rfc3339(at.saturating_mul(1_000)), "text": sees_text.then_some(text) }),
+    );
     // What this node's mails have come to.
     shown["settee"] = json!({ "sent": sent, "failed": failed, "lastFailure": failure });
     shown

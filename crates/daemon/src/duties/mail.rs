@@ -74,7 +74,8 @@ async fn deliver_by_settings(control: &Control, changes: &[Change]) {
             return;
         }
         let (subject, body) = text(changes, &control.address().to_string());
-        match control.mails().send(settings.mail(subject, body), control.unix_secs()).await {
+        let mail = settings.mail(subject, body);
+        match control.mails().send(mail, control.unix_secs()).await {
             Ok(()) => return,
             Err(text) => failure = text,
         }

@@ -21,8 +21,6 @@ use tokio::sync::Semaphore;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long it may take for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Connections at once.
-const AT_ONCE_MAX: usize = 2;
 /// Most bytes of what a server has said that are kept and told.
 const WORDS_BYTES_MAX: usize = 512;
 /// A server that speaks TLS from the first byte.
@@ -31,12 +29,13 @@ const PORT_OF_TLS: u16 = 465;
 /// The mails of a node.
 pub(crate) struct Mails {
     log: Mutex<MailLog>,
-    places: Arc<Semaphore>,
+    /// One for alerts, and one for mails that try settings: neither waits for a server of the other.
+    places: [Arc<Semaphore>; 2],
 }
 
 impl Default for Mails {
     fn default() -> Self {
-        Self { log: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE_MAX)) }
+        Self { log: Mutex::default(), places: [(); 2].map(|()| Arc::new(Semaphore::new(1))) }
     }
 }
 
@@ -51,13 +50,24 @@ impl Mails {
         self.log.lock().failed += 1;
     }
 
-    /// Sends one, or says why it could not be.
+    /// Sends one about alerts, or says why it could not be.
     pub(crate) async fn send(&self, mail: Mail, now_secs: u64) -> Result<(), String> {
+        let [alerts, _] = &self.places;
+        self.send_from(alerts, mail, now_secs).await
+    }
+
+    /// Sends one that tries settings, or says why it could not be.
+    pub(crate) async fn send_trial(&self, mail: Mail, now_secs: u64) -> Result<(), String> {
+        let [_, trials] = &self.places;
+        self.send_from(trials, mail, now_secs).await
+    }
+
+    async fn send_from(&self, places: &Arc<Semaphore>, mail: Mail, now_secs: u64) -> Result<(), String> {
         let cut = |mut text: String| {
             text.truncate(text.floor_char_boundary(WORDS_BYTES_MAX));
             text
         };
-        let sent = self.try_to_send(mail, now_secs).await.map_err(cut);
+        let sent = try_to_send(places, mail, now_secs).await.map_err(cut);
         let mut log = self.log.lock();
         match &sent {
             Ok(()) => log.sent += 1,
@@ -65,21 +75,21 @@ impl Mails {
         }
         sent
     }
+}
 
-    async fn try_to_send(&self, mail: Mail, now_secs: u64) -> Result<(), String> {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            return Err("other mails are being sent; try again in a moment".into());
-        };
-        let sending = tokio::task::spawn_blocking(move || {
-            // A server that never ends its answers keeps a place of few, and nobody waiting.
-            let _place = place;
-            deliver(&mail, now_secs)
-        });
-        match tokio::time::timeout(PATIENCE, sending).await {
-            Ok(Ok(sent)) => sent,
-            Ok(Err(_)) => Err("the mail could not be sent".into()),
-            Err(_) => Err("timeout".into()),
-        }
+async fn try_to_send(places: &Arc<Semaphore>, mail: Mail, now_secs: u64) -> Result<(), String> {
+    let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+        return Err("other mails are being sent; try again in a moment".into());
+    };
+    let sending = tokio::task::spawn_blocking(move || {
+        // A server that never ends its answers keeps a place of few, and nobody waiting.
+        let _place = place;
+        deliver(&mail, now_secs)
+    });
+    match tokio::time::timeout(PATIENCE, sending).await {
+        Ok(Ok(sent)) => sent,
+        Ok(Err(_)) => Err("the mail could not be sent".into()),
+        Err(_) => Err("timeout".into()),
     }
 }
 
@@ -230,7 +240,7 @@ mod tests {
 
     fn send(mails: &Mails, mail: Mail) -> Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(mails.send(mail, 1_795_916_400))
+        runtime.block_on(mails.send_trial(mail, 1_795_916_400))
     }
 
     #[test]
@@ -265,6 +275,15 @@ mod tests {
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         assert!(send(&mails, mail(nobody)).is_err());
         assert!(mails.log().last_failure.is_some() && mails.log().sent == 0);
+    }
+
+    #[test]
+    fn a_server_that_holds_a_trial_holds_up_no_alerts() {
+        let ((port, _server), mails) = (sink("?", ""), Mails::default());
+        let _held = Arc::clone(&mails.places[1]).try_acquire_owned().unwrap();
+        assert!(send(&mails, mail(port)).unwrap_err().contains("try again"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(mails.send(mail(port), 1_795_916_400)).unwrap();
     }
 
     #[test]
