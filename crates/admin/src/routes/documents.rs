@@ -277,7 +277,7 @@ async fn list(place: &Place<'_>) -> Outcome {
         limit: skip + limit,
     };
     let keys = place.keys(&range).await?;
-    let (mut rows, mut bytes) = (Vec::new(), 0);
+    let (mut rows, mut bytes, mut held) = (Vec::new(), 0, None);
     for Octets(key) in keys.into_iter().skip(skip) {
         let key = String::from_utf8_lossy(&key).into_owned();
         if !includes {
@@ -290,25 +290,38 @@ async fn list(place: &Place<'_>) -> Outcome {
                 let text = format!("The documents take more than {most} MiB. Ask for fewer: set 'limit'.");
                 return Err(bad_request(&text));
             }
+            held = hold_more(held, bytes)?;
             rows.push(json!({ "id": key, "doc": shown(&key, &document) }));
         }
     }
-    let held = hold(bytes)?;
     Ok(send(&json!({ "rows": rows }), held))
 }
 
 /// Has an answer with so many bytes of documents counted, before it is made.
 fn hold(bytes: usize) -> Result<Option<SemaphorePermit<'static>>, Refusal> {
+    hold_more(None, bytes)
+}
+
+/// The same for an answer that grows: it has so many bytes by now, and what is held for it already counts.
+fn hold_more(
+    held: Option<SemaphorePermit<'static>>,
+    bytes: usize,
+) -> Result<Option<SemaphorePermit<'static>>, Refusal> {
     if bytes < SMALL_BYTES {
-        return Ok(None);
+        return Ok(held);
     }
     // As base64 has them.
     let kib = u32::try_from((bytes / 3 * 4).div_ceil(1 << 10)).unwrap_or(u32::MAX);
-    let held = HELD.try_acquire_many(kib).map_err(|_| {
+    let more = kib.saturating_sub(held.as_ref().map_or(0, |held| held.num_permits() as u32));
+    let more = HELD.try_acquire_many(more).map_err(|_| {
         let reason = "Too many large documents are on their way to clients. Try again later.";
         Refusal::from(failed(StatusCode::SERVICE_UNAVAILABLE, "temporary_failure", reason))
     });
-    held.map(Some)
+    let mut all = more?;
+    if let Some(held) = held {
+        all.merge(held);
+    }
+    Ok(Some(all))
 }
 
 /// An answer that counts until the client has taken it.
@@ -387,5 +400,18 @@ mod tests {
         assert_eq!(status(R::OtherVersion), 409);
         assert_eq!(status(R::Missing), 404);
         assert_eq!(status(R::Refused(text())), 400);
+    }
+
+    #[test]
+    fn what_grows_is_counted_as_it_grows_and_no_more_than_there_are_places_for() {
+        let permits = |held: &Option<SemaphorePermit<'_>>| held.as_ref().map_or(0, |held| held.num_permits());
+        let mut held = hold_more(None, SMALL_BYTES - 1).ok().unwrap();
+        assert_eq!(permits(&held), 0, "small");
+        for mib in [3, 6, 6, 9] {
+            held = hold_more(held, mib << 20).ok().unwrap();
+            assert_eq!(permits(&held), mib * 1024 / 3 * 4);
+        }
+        assert!(hold_more(held, HELD_KIB_MAX << 10).is_err());
+        assert_eq!(HELD.available_permits(), HELD_KIB_MAX, "what was held is free again");
     }
 }
