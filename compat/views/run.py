@@ -135,7 +135,7 @@ class History:
         address = self.map[kv.vbucket_of(docid.encode(), self.vbuckets)][0]
         if address not in self.clients:
             node = next(node for node in self.cluster.nodes if node.address == address)
-            features = (kv.F_SEQNO, kv.F_XATTR, kv.F_XERROR, kv.F_JSON)
+            features = (kv.F_SEQNO, kv.F_XATTR, kv.F_XERROR, kv.F_SNAPPY, kv.F_JSON)
             self.clients[address] = documents.connect(node, BUCKET, features, self.vbuckets)
         return self.clients[address]
 

@@ -104,7 +104,8 @@ impl Document {
             Err(_) => return Err(String::from_utf8_lossy(version.id).into_owned()),
         };
         let mut inflated = Vec::new();
-        let is_compressed = version.datatype.contains(Datatype::SNAPPY);
+        // A feed without values says what they were.
+        let is_compressed = version.datatype.contains(Datatype::SNAPPY) && !version.value.is_empty();
         let (whole, datatype) = match is_compressed && inflate(version.value, &mut inflated) {
             true => (inflated.as_slice(), version.datatype),
             // What cannot be inflated is bytes, as it is for other readers of feeds.
@@ -319,6 +320,10 @@ mod tests {
                 read(&version(value, datatype)).meta
             );
         }
+        let keys_only = version(b"", Datatype::JSON.with(Datatype::SNAPPY));
+        let told = Document::read(&keys_only, unwrap, false).unwrap();
+        assert_eq!(told.content, Content::Body(OwnedBody::Unused));
+        assert!(told.meta.contains("\"type\":\"json\""), "{}", told.meta);
         let wrong = Document::read(&version(b"\"\xff\"", Datatype::JSON), unwrap, false).unwrap();
         assert_eq!(wrong.content, Content::Skipped("the document is no JSON".to_owned()));
         let bytes = read(&version(b"\xff", Datatype::RAW)).to_be_mapped(false, &members(true));
