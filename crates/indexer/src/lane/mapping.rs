@@ -151,13 +151,16 @@ impl<'p> Work<'p> {
         self.failure.as_ref().map(|failure| failure.text.clone()).or(lacking)
     }
 
-    /// Takes what became of a job.
-    fn take(&mut self, id: JobId, report: Report, host: &mut Host) {
+    /// Takes what became of a job. Of rows that are more than `bytes_max` the rest is left: [`finish`] throws all of them away.
+    fn take(&mut self, id: JobId, report: Report, host: &mut Host, bytes_max: usize) {
         let Some(begin) = self.jobs.get(&id).copied() else { return };
         match report {
             Report::Mapped { first, documents, .. } => {
                 self.held_up |= documents.iter().any(has_held_up);
                 for (at, one) in (begin + first..).zip(documents) {
+                    if self.bytes > bytes_max {
+                        break;
+                    }
                     let Some(one) = self.completed(at, one) else {
                         self.submit_whole(at, host);
                         continue;
@@ -290,7 +293,7 @@ pub(super) fn finish(
             return Ok(Finished::Stops);
         }
         for (id, report) in host.turn(PATIENCE)? {
-            work.take(id, report, host);
+            work.take(id, report, host, bytes_max);
         }
         if work.bytes > bytes_max {
             return Ok(Finished::TooMuch);
@@ -521,7 +524,7 @@ mod tests {
         let told = [rows(&["", "2", ""]), rows(&[""]), again.clone(), again.clone()];
         for (at, rows) in told.into_iter().enumerate() {
             let documents = vec![Mapped { rows, logs: Vec::new() }];
-            work.take(at as JobId + 1, Report::Mapped { first: 0, documents, last: true }, &mut host);
+            work.take(at as JobId + 1, Report::Mapped { first: 0, documents, last: true }, &mut host, usize::MAX);
         }
         let found = |work: &Work<'_>, at: usize| work.mapped[at].clone().map(|mapped| mapped.rows);
         assert_eq!(found(&work, 0), Some(rows(&["{\"a\":1}", "2", "{\"a\":1}"])));
@@ -531,7 +534,7 @@ mod tests {
         assert!(!host.is_idle() && work.failure().is_some());
         for (id, at) in work.jobs.clone().into_iter().filter(|(_, at)| [1, 2].contains(at)) {
             let documents = vec![Mapped { rows: again.clone(), logs: Vec::new() }];
-            work.take(id, Report::Mapped { first: 0, documents, last: true }, &mut host);
+            work.take(id, Report::Mapped { first: 0, documents, last: true }, &mut host, usize::MAX);
             assert_eq!(found(&work, at), Some(again.clone()), "nothing is asked a third time");
         }
         assert_eq!(work.failure(), None);
@@ -545,11 +548,31 @@ mod tests {
         let row = Row { key: "1".repeat(1000), value: "2".repeat(1000) };
         let mapped = Mapped { rows: Ok(vec![Ok(vec![row.clone(), row])]), logs: Vec::new() };
         let told = |mapped: Mapped| Report::Mapped { first: 0, documents: vec![mapped], last: true };
-        work.take(1, told(mapped.clone()), &mut host);
+        work.take(1, told(mapped.clone()), &mut host, usize::MAX);
         assert!(memory.used() >= 4000 && work.failure().is_some());
-        work.take(2, told(mapped), &mut host);
+        work.take(2, told(mapped), &mut host, usize::MAX);
         assert!(memory.used() >= 8000 && work.failure().is_none());
         drop(work);
         assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn documents_are_put_into_no_more_rows_than_there_is_room_for() {
+        let (memory, mut host) = (Memory::new(1 << 20), idle_host());
+        let text = format!("\"{}\"", "x".repeat(1000));
+        let document = Document {
+            id: "d".to_owned(),
+            seqno: Seqno(1),
+            meta: "{}".to_owned(),
+            content: Content::Body(OwnedBody::Json(text)),
+        };
+        let mut work = work(&memory, vec![(&document, true); 100]);
+        work.jobs = [(1, 0)].into();
+        let row = Row { key: "1".to_owned(), value: String::new() };
+        let mapped = Mapped { rows: Ok(vec![Ok(vec![row])]), logs: Vec::new() };
+        let report = Report::Mapped { first: 0, documents: vec![mapped; 100], last: true };
+        work.take(1, report, &mut host, 5000);
+        assert!(work.bytes > 5000 && work.bytes < 7000, "{} bytes", work.bytes);
+        assert!(work.failure().is_some());
     }
 }
