@@ -288,6 +288,8 @@ impl Desk {
         entry.rests_until = Some(now + entry.pause.failed());
         entry.failure = Some(why);
         entry.rebuild |= rebuild;
+        // The compaction may be what failed, and would fail again and again.
+        entry.compacts = false;
         (entry.lane, entry.good) = (Lane::Build, 0);
         self.generation += 1;
     }

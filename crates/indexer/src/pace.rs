@@ -17,7 +17,12 @@ pub struct Pacing {
     pub commit_held: Duration,
     /// Bundles that nobody waits for take one in so many parts of the time.
     pub parts: u32,
+    /// Up to this age of changes they take one in [`MORE_PARTS`] times as many.
+    pub put_off: Duration,
 }
+
+/// See [`Pacing::put_off`].
+const MORE_PARTS: u32 = 4;
 
 impl Default for Pacing {
     fn default() -> Self {
@@ -26,16 +31,18 @@ impl Default for Pacing {
             commit_after: Duration::from_secs(5),
             commit_held: Duration::from_secs(2),
             parts: 5,
+            put_off: Duration::ZERO,
         }
     }
 }
 
 impl Pacing {
-    /// The same for indexes that are built, or far behind. Queries that take them as they are wait for them, and have them shown at once. So
-    /// a bundle serves nobody, and goes through most of a tree of which a later one changes most again.
+    /// The same for indexes that are built, or far behind, and are kept up to date without being asked for. A bundle goes through most of a
+    /// tree of which a later one changes most again, and serves only queries that take the index as it is. Those see changes later, by
+    /// ten seconds at most.
     #[must_use]
     pub fn of_builds(self) -> Self {
-        Self { show_after: self.show_after * 4, parts: self.parts * 4, ..self }
+        Self { show_after: self.show_after * 4, put_off: Duration::from_secs(10), ..self }
     }
 }
 
@@ -76,14 +83,15 @@ impl Pace {
         self.show_took = took;
     }
 
-    /// Everything applied is durable, and seen, which took so long.
-    pub fn committed(&mut self, took: Duration) {
+    /// Everything applied is durable, and seen. That took so long; nothing where something else was done as well.
+    pub fn committed(&mut self, took: Option<Duration>) {
         (self.unseen, self.uncommitted) = (None, None);
-        self.commit_took = took;
+        self.commit_took = took.unwrap_or(self.commit_took);
     }
 
     fn show_after(&self, pacing: &Pacing) -> Duration {
-        pacing.show_after.max(self.show_took * pacing.parts.saturating_sub(1))
+        let of = |parts: u32| self.show_took * parts.saturating_sub(1);
+        pacing.show_after.max(of(pacing.parts)).max(of(pacing.parts * MORE_PARTS).min(pacing.put_off))
     }
 
     fn commit_after(&self, pacing: &Pacing) -> Duration {
@@ -131,7 +139,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn pacing() -> Pacing {
-        Pacing { show_after: SECOND, commit_after: 5 * SECOND, commit_held: 2 * SECOND, parts: 5 }
+        Pacing { show_after: SECOND, commit_after: 5 * SECOND, commit_held: 2 * SECOND, parts: 5, put_off: Duration::ZERO }
     }
 
     #[test]
@@ -150,7 +158,7 @@ mod tests {
             [Due::Nothing, Due::CommitOncePersisted, Due::CommitOncePersisted]
         );
         assert_eq!(due(&pace, 17), Due::Commit, "the bucket's disk is not waited for any longer");
-        pace.committed(Duration::ZERO);
+        pace.committed(Some(Duration::ZERO));
         assert_eq!(due(&pace, 1000), Due::Nothing);
     }
 
@@ -169,7 +177,8 @@ mod tests {
     fn bundles_of_a_large_index_take_a_part_of_the_time() {
         let mut pace = Pace::default();
         pace.shown(SECOND * 3);
-        pace.committed(SECOND * 10);
+        pace.committed(Some(SECOND * 10));
+        pace.committed(None);
         pace.applied(SECOND * 100);
         let due = |pace: &Pace, seconds: u32| pace.due(&pacing(), SECOND * seconds, false, false);
         assert_eq!([111, 112].map(|at| due(&pace, at)), [Due::Nothing, Due::Show]);
@@ -180,7 +189,11 @@ mod tests {
         pace.applied(SECOND * 101);
         assert_eq!(pace.due(&pacing(), SECOND * 101, true, false), Due::Show, "a query waits");
         let builds = pacing().of_builds();
-        assert_eq!(pace.next(&builds), Some(SECOND * (101 + 19)), "a build that nobody waits for has fewer");
+        assert_eq!(pace.next(&builds), Some(SECOND * (101 + 10)), "a build that nobody waits for has fewer");
         assert_eq!(pace.due(&builds, SECOND * 102, true, false), Due::Show, "a query waits");
+        let mut slow = Pace::default();
+        slow.shown(SECOND * 10);
+        slow.applied(SECOND * 200);
+        assert_eq!(slow.next(&builds), slow.next(&pacing()), "large bundles come no later than elsewhere");
     }
 }

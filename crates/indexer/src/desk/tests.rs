@@ -107,6 +107,16 @@ fn an_index_that_failed_rests_longer_each_time_and_is_built_on() {
 }
 
 #[test]
+fn a_compaction_that_fails_is_not_begun_again() {
+    let mut desk = desk(&[("a", "1")]);
+    let signature = document("1").signature();
+    desk.compact("a", true);
+    assert!(desk.entries()[&signature].compacts);
+    desk.failed(&signature, SECOND, "no room".to_owned(), false);
+    assert!(!desk.entries()[&signature].compacts);
+}
+
+#[test]
 fn an_index_of_development_documents_is_fed_as_far_as_was_asked_for() {
     let mut desk = desk(&[("dev_a", "1"), ("b", "2")]);
     let (development, production) = (document("1").signature(), document("2").signature());

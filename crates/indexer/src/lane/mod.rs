@@ -529,8 +529,8 @@ impl Runner {
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
             let awaited = self.awaited(&signature);
             let Some(member) = self.members.get(&signature) else { continue };
-            let due =
-                member.pace.due(&self.pacing, now, awaited == Awaited::Applied, member.index.needs_commit());
+            let (pacing, is_awaited) = (self.pacing_of(member), awaited == Awaited::Applied);
+            let due = member.pace.due(pacing, now, is_awaited, member.index.needs_commit());
             match due {
                 Due::Nothing => {}
                 Due::Show => self.publish(&signature),
@@ -548,7 +548,11 @@ impl Runner {
         if self.members.get(signature).filter(is_asked).is_none() {
             return;
         }
-        if !self.commit_by(signature, Member::compact) {
+        // What is written anew takes its room before the former is removed.
+        if !self.look_for_room(self.shared.now()) {
+            return;
+        }
+        if !self.commit_by(signature, Way::Compacts) {
             return;
         }
         let Some(member) = self.members.get_mut(signature) else { return };
@@ -581,6 +585,11 @@ impl Runner {
         if unseen.any(has) { Awaited::Applied } else { Awaited::More }
     }
 
+    /// Indexes of development documents alone wait in the lane of builds to be asked for, and are shown as soon as others.
+    fn pacing_of(&self, member: &Member) -> &Pacing {
+        if member.entry.is_production() { &self.pacing } else { &self.setup.pacing }
+    }
+
     fn is_persisted(&self, member: &Member) -> bool {
         member.touched.iter().all(|vb| {
             let history = self.setup.bucket.vb_history(*vb);
@@ -596,20 +605,19 @@ impl Runner {
     }
 
     fn commit(&mut self, signature: &Signature) {
-        self.commit_by(signature, |member, functions| member.index.commit(functions));
+        self.commit_by(signature, Way::Plain);
     }
 
     /// Has an index commit in this way; says whether it did.
-    fn commit_by(
-        &mut self,
-        signature: &Signature,
-        way: impl FnOnce(&mut Member, &mut dyn Functions) -> Result<(), IndexError>,
-    ) -> bool {
+    fn commit_by(&mut self, signature: &Signature, way: Way) -> bool {
         let begin = self.shared.now();
-        let done = self.with_functions(signature, way);
+        let done = self.with_functions(signature, |member, functions| match way {
+            Way::Plain => member.index.commit(functions),
+            Way::Compacts => member.compact(functions),
+        });
         let took = self.shared.now().saturating_sub(begin);
         let is_done = self.after(signature, done, |member| {
-            member.pace.committed(took);
+            member.pace.committed((way == Way::Plain).then_some(took));
             member.touched.clear();
             member.recovers = false;
         });
@@ -682,7 +690,7 @@ impl Runner {
         if self.holds || self.members.values().any(|member| member.entry.compacts) {
             return LOOKS_HOLDING;
         }
-        let paces = self.members.values().filter_map(|member| member.pace.next(&self.pacing));
+        let paces = self.members.values().filter_map(|member| member.pace.next(self.pacing_of(member)));
         let next = paces.chain(self.wakes).chain(self.streams.next()).min();
         let now = self.shared.now();
         let until = next.map_or(LOOKS, |next| next.saturating_sub(now)).min(LOOKS);
@@ -698,6 +706,14 @@ fn behind(member: &Member, high: &BTreeMap<VbId, (VbUuid, Seqno)>) -> u64 {
         high.get().saturating_sub(member.position(*vb).seqno.get())
     };
     high.iter().map(of).sum()
+}
+
+/// How an index commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    /// With a part of a compaction.
+    Compacts,
 }
 
 /// What queries wait for.
