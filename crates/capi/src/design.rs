@@ -6,7 +6,7 @@ use axum::{
 };
 use base::BucketUuid;
 use cluster::{
-    BucketInfo, Command, DesignDocument, DesignDocumentChange,
+    BucketInfo, Command, DesignDocument, DesignDocumentChange, Revision,
     auth::{Identity, Privilege, privileges},
     design_documents,
 };
@@ -71,7 +71,7 @@ impl Request<'_> {
         functions.check(self.context, &turn, body.clone()).await?;
         let text =
             String::from_utf8(body.to_vec()).map_err(|error| Refusal::bad_request(error.to_string()))?;
-        self.change(Some(text), "stored", Privilege::ViewsWrite).await?;
+        self.change(Some(text), None, ("stored", Privilege::ViewsWrite)).await?;
         let mut reply = answer::done(self.kind, StatusCode::CREATED, &self.id());
         let location = format!("/{}/{DESIGN}{}", form::escaped(self.bucket), form::escaped(self.name));
         if let Ok(location) = HeaderValue::from_str(&location) {
@@ -83,7 +83,7 @@ impl Request<'_> {
     /// Deletes it.
     pub(crate) async fn delete(&self, functions: &Functions) -> Result<Reply, Refusal> {
         let _turn = functions.turn(self.user).await?;
-        self.change(None, "deleted", Privilege::ViewsWrite).await?;
+        self.change(None, None, ("deleted", Privilege::ViewsWrite)).await?;
         Ok(answer::done(self.kind, StatusCode::OK, &self.id()))
     }
 
@@ -101,13 +101,21 @@ impl Request<'_> {
         if let Err(refused) = design_documents::check(self.name, text.len()).map_err(answer::not_changed) {
             return answer::refused(self.kind, &refused);
         }
-        match self.change(Some(text), "options", Privilege::ViewsCompact).await {
+        // The text is made from what the node knows, and must not bring that back.
+        let over = self.context.gate.metadata().knows_replaced_revisions().then_some(document.revision);
+        match self.change(Some(text), over, ("options", Privilege::ViewsCompact)).await {
             Ok(()) => reply::json_ok(&options.into()),
             Err(refused) => answer::refused(self.kind, &refused),
         }
     }
 
-    async fn change(&self, text: Option<String>, what: &str, needed: Privilege) -> Result<(), Refusal> {
+    /// `over`: the revision that it may replace, where it may replace no other one.
+    async fn change(
+        &self,
+        text: Option<String>,
+        over: Option<Revision>,
+        (what, needed): (&str, Privilege),
+    ) -> Result<(), Refusal> {
         self.judge_again(needed)?;
         let mut lot = [0; 4];
         getrandom::fill(&mut lot).map_err(|error| answer::failed(format!("no randomness: {error}")))?;
@@ -116,6 +124,7 @@ impl Request<'_> {
             name: self.name.to_owned(),
             text,
             lot: u32::from_be_bytes(lot),
+            over,
         };
         let changes = &self.context.changes;
         changes.change(Command::ChangeDesignDocument(change)).await.map_err(answer::not_changed)?;

@@ -108,9 +108,9 @@ pub(crate) async fn compact(
 /// A design document with these figures in its options, and the options. A figure that the form does not have goes.
 ///
 /// # Errors
-/// The answer for a form with a figure that is none.
+/// The answer for a form with a figure that is none, and for a text that is no object.
 pub(crate) fn with_changes(text: &str, form: &Form) -> Result<(String, Map<String, Value>), Value> {
-    let members = json::members(text).unwrap_or_default();
+    let members = json::members(text).ok_or_else(|| json!({ "_": "The design document is no JSON object" }))?;
     let options = members.iter().rev().find(|(name, _)| name == "options").map(|(_, value)| *value);
     let mut options: Map<String, Value> =
         options.and_then(|options| serde_json::from_str(options).ok()).unwrap_or_default();
@@ -180,6 +180,13 @@ mod tests {
         );
         let (_, options) = with_changes("{}", &form("updateMinChanges=12&other=x")).unwrap();
         assert_eq!(Value::from(options), json!({ "updateMinChanges": 12 }));
+    }
+
+    #[test]
+    fn nothing_is_made_of_a_text_that_is_no_object() {
+        for text in ["[1]", "{\"views\":"] {
+            assert!(with_changes(text, &form("updateMinChanges=1")).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub use metadata::{
         TRUSTED as TRUSTED_CA_SETTINGS, TrustedCa, is_name_of_node,
     },
     config,
-    design_documents::{DesignDocument, DesignDocuments},
+    design_documents::{DesignDocument, DesignDocuments, Revision},
     encryption,
     encryption::EncryptionLevel,
     file::{METADATA_FILE, MetadataFileError, read_metadata_file},

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::metadata::{
     BucketInfo, ClusterError, Metadata,
-    design_documents::{DesignDocuments, bytes},
+    design_documents::{DesignDocuments, Revision, bytes},
 };
 
 /// Most design documents of a bucket.
@@ -40,6 +40,9 @@ pub struct DesignDocumentChange {
     pub text: Option<String>,
     /// Drawn for this change.
     pub lot: u32,
+    /// The revision that it was made from, where it may replace no other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Revision>,
 }
 
 impl BucketInfo {
@@ -51,9 +54,12 @@ impl BucketInfo {
 }
 
 pub(crate) fn change(state: &mut Metadata, change: &DesignDocumentChange) -> Result<(), ClusterError> {
-    let DesignDocumentChange { bucket, name, text, lot } = change;
+    let DesignDocumentChange { bucket, name, text, lot, over } = change;
     let all: usize = state.buckets.values().map(|info| info.design_documents.bytes()).sum();
     let documents = documents_mut(state, bucket)?;
+    if over.is_some() && *over != documents.get(name).map(|document| document.revision) {
+        return refused("The design document was changed meanwhile.".into());
+    }
     let Some(text) = text else {
         let deleted = documents.was_deleted(name);
         let found = documents.delete(name, *lot);

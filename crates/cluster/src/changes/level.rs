@@ -9,7 +9,7 @@ use crate::{
         ClusterError, Metadata, NodeInfo,
         error::refused,
         level::{
-            ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED,
+            ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, DESIGN_DOCUMENTS_OVER, NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED,
             STATES_TOLD, TELEMETRY,
         },
         telemetry::TELEMETRY_SETTING,
@@ -27,6 +27,7 @@ impl Command {
             | Self::RetireAuthority
             | Self::AddNode(NodeInfo { key: Some(_), .. })
             | Self::SetNode(NodeInfo { key: Some(_), .. }) => NODE_KEYS,
+            Self::ChangeDesignDocument(change) if change.over.is_some() => DESIGN_DOCUMENTS_OVER,
             Self::ChangeDesignDocument(_) => DESIGN_DOCUMENTS,
             Self::ChangeObjective(_) => OBJECTIVES,
             Self::PutSetting { path, .. } if path == TELEMETRY_SETTING => TELEMETRY,
@@ -81,6 +82,12 @@ impl Metadata {
     #[must_use]
     pub fn tells_states(&self) -> bool {
         self.level >= STATES_TOLD
+    }
+
+    /// Whether every member understands changes of design documents that say which revision they replace.
+    #[must_use]
+    pub fn knows_replaced_revisions(&self) -> bool {
+        self.level >= DESIGN_DOCUMENTS_OVER
     }
 
     /// Whether a node that understands metadata up to `level` may join.

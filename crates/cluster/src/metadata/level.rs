@@ -21,7 +21,7 @@
 //! | 8 | buckets have objectives ([`crate::changes::objectives`]) |
 //! | 9 | a failover while a chain changes has the remaining nodes of the chain before asked as well. A flush ends no election. Where no node has a vBucket, every recovered node is asked, also if more nodes held it than it is to have copies |
 //! | 10 | a node that was failed over gracefully is remembered until the copies that are left are known to hold what it holds |
-//! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]); nodes show no password of a mail server, and a silence may be for one node |
+//! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]). Nodes show no password of a mail server. A silence may be for one node. A change of a design document may say which revision it replaces |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -51,5 +51,7 @@ pub(crate) const LIVING_ASKED: u32 = 9;
 pub(crate) const LEAVERS_KEPT: u32 = 10;
 /// From here on configurations change with the setting of telemetry.
 pub(crate) const TELEMETRY: u32 = 11;
+/// From here on a change of a design document may say which revision it replaces.
+pub(crate) const DESIGN_DOCUMENTS_OVER: u32 = 11;
 /// From here on nodes have alternate addresses.
 pub(crate) const ALTERNATE_ADDRESSES: u32 = 1;

@@ -3,7 +3,7 @@ use base::BucketUuid;
 use super::*;
 use crate::{
     changes::{Command, bucket::BucketParams},
-    metadata::{design_documents::DELETED_MAX, level::NODE_KEYS},
+    metadata::{design_documents::DELETED_MAX, level::{DESIGN_DOCUMENTS_OVER, NODE_KEYS}},
 };
 
 fn bucket(name: &str, fields: &[(&str, &str)]) -> Command {
@@ -16,7 +16,7 @@ fn bucket(name: &str, fields: &[(&str, &str)]) -> Command {
 
 fn change(bucket: &str, name: &str, text: Option<&str>, lot: u32) -> Command {
     let (bucket, name, text) = (bucket.to_owned(), name.to_owned(), text.map(str::to_owned));
-    Command::ChangeDesignDocument(DesignDocumentChange { bucket, name, text, lot })
+    Command::ChangeDesignDocument(DesignDocumentChange { bucket, name, text, lot, over: None })
 }
 
 fn put(name: &str, text: &str) -> Command {
@@ -61,6 +61,27 @@ fn a_revision_counts_the_changes_of_its_document_over_a_deletion() {
     assert_eq!(revision(&back, "x"), "4-00000007");
     assert!(!documents(&back).was_deleted("x"));
     assert_eq!(back.rev, state.rev, "clients route by other things");
+}
+
+/// Two changes are made from one text, or a change from a text that is deleted meanwhile.
+#[test]
+fn a_change_that_was_made_from_a_revision_replaces_no_other_one() {
+    let state = with(&[put("x", "{}")]);
+    let made = |over: Revision| {
+        let Command::ChangeDesignDocument(change) = put("x", "{ }") else { unreachable!() };
+        Command::ChangeDesignDocument(DesignDocumentChange { over: Some(over), ..change })
+    };
+    let change = made(documents(&state).get("x").unwrap().revision);
+    let json = serde_json::to_vec(&change).unwrap();
+    assert_eq!(crate::metadata::strict::read::<Command>(&json).unwrap(), change);
+    let changed = next(&state, &change);
+    assert_eq!(revision(&changed, "x"), "2-00000007");
+    let gone = next(&state, &delete("x"));
+    for later in [&changed, &gone, &next(&gone, &put("x", "{}"))] {
+        assert!(refusal(later, &change).to_string().contains("changed meanwhile"));
+    }
+    let older = Metadata { level: DESIGN_DOCUMENTS_OVER - 1, ..state };
+    assert!(refusal(&older, &change).to_string().contains("Start every node"));
 }
 
 #[test]
