@@ -110,7 +110,8 @@ pub(crate) async fn compact(
 /// # Errors
 /// The answer for a form with a figure that is none, and for a text that is no object.
 pub(crate) fn with_changes(text: &str, form: &Form) -> Result<(String, Map<String, Value>), Value> {
-    let members = json::members(text).ok_or_else(|| json!({ "_": "The design document is no JSON object" }))?;
+    let members =
+        json::members(text).ok_or_else(|| json!({ "_": "The design document is no JSON object" }))?;
     let options = members.iter().rev().find(|(name, _)| name == "options").map(|(_, value)| *value);
     let mut options: Map<String, Value> =
         options.and_then(|options| serde_json::from_str(options).ok()).unwrap_or_default();

@@ -139,7 +139,13 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn pacing() -> Pacing {
-        Pacing { show_after: SECOND, commit_after: 5 * SECOND, commit_held: 2 * SECOND, parts: 5, put_off: Duration::ZERO }
+        Pacing {
+            show_after: SECOND,
+            commit_after: 5 * SECOND,
+            commit_held: 2 * SECOND,
+            parts: 5,
+            put_off: Duration::ZERO,
+        }
     }
 
     #[test]

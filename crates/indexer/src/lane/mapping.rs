@@ -524,7 +524,12 @@ mod tests {
         let told = [rows(&["", "2", ""]), rows(&[""]), again.clone(), again.clone()];
         for (at, rows) in told.into_iter().enumerate() {
             let documents = vec![Mapped { rows, logs: Vec::new() }];
-            work.take(at as JobId + 1, Report::Mapped { first: 0, documents, last: true }, &mut host, usize::MAX);
+            work.take(
+                at as JobId + 1,
+                Report::Mapped { first: 0, documents, last: true },
+                &mut host,
+                usize::MAX,
+            );
         }
         let found = |work: &Work<'_>, at: usize| work.mapped[at].clone().map(|mapped| mapped.rows);
         assert_eq!(found(&work, 0), Some(rows(&["{\"a\":1}", "2", "{\"a\":1}"])));

@@ -502,7 +502,8 @@ impl Patience {
             (self.last_answer, self.last_finish) = (now, now);
         }
         if now - self.last_answer > STALL.as_nanos() as u64 {
-            let in_flight = connections.iter().map(|connection| connection.pending.len() + connection.away).sum();
+            let in_flight =
+                connections.iter().map(|connection| connection.pending.len() + connection.away).sum();
             if in_flight > 0 {
                 return Err(LoadError::Stalled(STALL.as_secs(), in_flight));
             }

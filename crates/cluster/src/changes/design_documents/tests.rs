@@ -3,7 +3,10 @@ use base::BucketUuid;
 use super::*;
 use crate::{
     changes::{Command, bucket::BucketParams},
-    metadata::{design_documents::DELETED_MAX, level::{DESIGN_DOCUMENTS_OVER, NODE_KEYS}},
+    metadata::{
+        design_documents::DELETED_MAX,
+        level::{DESIGN_DOCUMENTS_OVER, NODE_KEYS},
+    },
 };
 
 fn bucket(name: &str, fields: &[(&str, &str)]) -> Command {
