@@ -117,7 +117,7 @@ alerts! {
         "The bucket grows. The forecast is a robust line through the last two weeks, with what hours of the day add.",
         "Raise the quota or add nodes, unless it is all right that values leave memory. `settee plan --from HOST` shows the forecasts.";
     METADATA_FILLS "metadata_fills" Warning 0 3600:
-        "Keys and metadata of a bucket will take more than half of its quota on a node within two weeks, at the pace of the last two.",
+        "Within two weeks, keys and metadata of a bucket will take more than half of its quota on a node. That goes by the pace of the last two.",
         "The number of documents grows. Keys and metadata stay in memory with value eviction.",
         "Raise the quota, add nodes, or switch the bucket to full eviction. `settee plan --from HOST` shows the forecasts.";
     BURN_PAGE "budget_burns_fast" Critical 0 60:
