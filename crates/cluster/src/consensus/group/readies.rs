@@ -130,8 +130,10 @@ impl Consensus {
         let (entries, bytes) = self.raw.store().weight(self.applied);
         let is_large = entries > COMPACT_ENTRIES || bytes > COMPACT_BYTES && entries > KEEP_ENTRIES;
         let is_due = is_large || self.raw.store().newer_snapshot_wanted.get();
-        // What is pending may still be cut off the end; then the snapshot at its beginning is as good a moment later.
-        if !is_due || !self.pending.is_empty() || self.broken.is_some() {
+        // A snapshot that is pending replaces the log, and the group is as it says already. Entries that are pending are behind what is
+        // applied: where there is always one, they are not waited for.
+        let is_replaced = self.pending.iter().any(|pending| pending.snapshot.is_some());
+        if !is_due || is_replaced || self.broken.is_some() {
             return;
         }
         let Some(term) = self.raw.store().term_at(self.applied) else { return };

@@ -155,4 +155,30 @@ fn what_a_member_knew_before_its_group_was_formed_anew_is_of_a_level_that_it_und
     assert!(refused.contains("levitation"), "{refused}");
 }
 
+/// Nodes that agree on much, on a slow disk: there is always something that the disk is at.
+#[test]
+fn a_log_is_cut_while_the_disk_is_never_done() {
+    let mut node = founded();
+    let mut writing = Turn::default();
+    for number in 1..=2_000 {
+        let rename = Command::SetClusterName(number.to_string());
+        node.group.propose(&Proposal::new(ProposalId { origin: 1, number }, rename)).unwrap();
+        let next = node.group.turn();
+        node.log.write(&writing.batches).unwrap();
+        node.group.written(writing.number);
+        writing = next;
+        let kept = node.group.raw.store().weight(node.group.applied()).0;
+        assert!(kept <= 600, "{kept} entries are kept");
+        // What is on the disk is a whole at any time.
+        if number.is_multiple_of(97) {
+            let name = Node::open(node.log.clone()).group.metadata().cluster_name.clone();
+            assert!(name.parse::<u64>().is_ok_and(|name| name + 3 > number), "{name} of {number}");
+        }
+    }
+    node.log.write(&writing.batches).unwrap();
+    node.group.written(writing.number);
+    node.settle();
+    assert_eq!(Node::open(node.log).group.metadata().cluster_name, "2000");
+}
+
 mod fixture;
