@@ -82,7 +82,7 @@ pub(crate) fn ask(
     let behind = behind();
     let submitted = if behind.is_empty() {
         let job = Job::one(waiter, packet, &context.shared.account);
-        context.shared.forward.submit(peer, waiter.connection, job)
+        context.shared.forward.submit(peer, waiter.connection, job, &context.snapshot.metadata)
     } else {
         together::ask(session, (peer, packet), behind, waiter, context)
     };

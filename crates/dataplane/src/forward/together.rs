@@ -100,11 +100,13 @@ pub(super) fn ask(
     let own = by_peer.remove(&first_peer).unwrap_or_default();
     let gathering = Arc::new(Gathering::new(waiter, keys));
     let (forward, account) = (&context.shared.forward, &context.shared.account);
+    let metadata = &context.snapshot.metadata;
     let packets: Vec<_> = std::iter::once((0, packet)).chain(own).collect();
-    forward.submit(first_peer, waiter.connection, Job::part(&gathering, packets, account))?;
+    forward.submit(first_peer, waiter.connection, Job::part(&gathering, packets, account), metadata)?;
     for (peer, packets) in by_peer {
         let places: Vec<usize> = packets.iter().map(|(place, _)| *place).collect();
-        if forward.submit(peer, waiter.connection, Job::part(&gathering, packets, account)).is_err() {
+        if forward.submit(peer, waiter.connection, Job::part(&gathering, packets, account), metadata).is_err()
+        {
             for place in places {
                 forward.complete(gathering.put(place, Err(Unanswered::Unsent)));
             }

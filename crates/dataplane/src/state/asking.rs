@@ -16,7 +16,10 @@ use std::{
 };
 
 use base::Status;
-use cluster::auth::{INTERNAL_USER, LoginPort};
+use cluster::{
+    Metadata,
+    auth::{INTERNAL_USER, LoginPort},
+};
 use engine::Waiter;
 use protocol::{
     binary::{Decoded, HEADER_BYTES, Opcode, Request as Packet, decode_frame},
@@ -61,6 +64,12 @@ impl Peer {
     /// Whether `other` is what this one was.
     pub(crate) fn is_replaced_by(&self, other: &Self) -> bool {
         self != other && (self.address.node, &self.bucket) == (other.address.node, &other.bucket)
+    }
+
+    /// Whether these metadata have its node and its bucket.
+    pub(crate) fn is_of(&self, metadata: &Metadata) -> bool {
+        let node = metadata.node_by_id(self.address.node);
+        node.is_some_and(|node| node.uuid == self.uuid) && metadata.buckets.contains_key(&self.bucket)
     }
 }
 

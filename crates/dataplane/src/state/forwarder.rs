@@ -6,6 +6,7 @@ use std::{
 };
 
 use base::Status;
+use cluster::Metadata;
 use engine::Waiter;
 use parking_lot::Mutex;
 
@@ -35,16 +36,23 @@ impl Forwarder {
         let _ = self.reach.set((wakes, node_tls));
     }
 
-    /// Has a peer asked for a client's connection; answers come as completions.
-    pub(crate) fn submit(&self, peer: Peer, connection: u64, job: Job) -> Result<(), Status> {
+    /// Has a peer of these metadata asked for a client's connection; answers come as completions.
+    pub(crate) fn submit(
+        &self,
+        peer: Peer,
+        connection: u64,
+        job: Job,
+        metadata: &Metadata,
+    ) -> Result<(), Status> {
         let Some((wakes, node_tls)) = self.reach.get() else { return Err(Status::TemporaryFailure) };
         let lane = connection % LINKS_PER_PEER;
         let mut links = self.links.lock();
         let link = match links.get(&(peer.clone(), lane)) {
             Some(link) => Arc::clone(link),
             None => {
-                // A node with another password or address is another peer: what is left of the old one ends.
-                links.retain(|(known, _), _| !known.is_replaced_by(&peer));
+                // A node with another password or address is another peer: what is left of the old one ends. So do links to nodes
+                // and buckets that are gone, each of which has a thread and a connection.
+                links.retain(|(known, _), _| known.is_of(metadata) && !known.is_replaced_by(&peer));
                 let link = Arc::new(Link::start(peer.clone(), wakes.clone(), Arc::clone(node_tls))?);
                 links.insert((peer, lane), Arc::clone(&link));
                 link
@@ -52,6 +60,12 @@ impl Forwarder {
         };
         drop(links);
         link.submit(job)
+    }
+
+    /// How many links there are.
+    #[cfg(test)]
+    pub(crate) fn links(&self) -> usize {
+        self.links.lock().len()
     }
 
     /// Tells the asking connection, if one is left.

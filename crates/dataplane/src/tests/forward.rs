@@ -3,16 +3,26 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
 use base::{NodeId, Status, VbId};
-use cluster::Command;
+use cluster::{Command, Metadata};
+use engine::Waiter;
 use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_response};
 
 use super::harness::{Client, Node, encode, options};
-use crate::{ListenerKind, Workers, net::node_tls::new_authority, state::completion::Completion};
+use crate::{
+    ListenerKind, Workers,
+    net::{node_tls::new_authority, peer::PeerAddress},
+    state::{
+        asking::{Job, Peer},
+        completion::Completion,
+        forwarder::Forwarder,
+        mailbox::Wakes,
+    },
+};
 
 const BUCKET: &str = "cache";
 
@@ -296,4 +306,32 @@ fn what_nobody_serves_is_refused_in_the_end_and_the_rest_goes_on() {
     let near = near.into_iter().find(|key| first.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 0).unwrap();
     say(&mut other, &format!("set {near} 0 0 1\r\nx\r\n"), "STORED\r\n");
     facing.stop(Duration::from_secs(5));
+}
+
+/// Each link is a thread and a connection.
+#[test]
+fn links_for_buckets_and_nodes_that_are_gone_end_with_the_next_that_is_made() {
+    let node = Node::new();
+    let all = Arc::clone(&node.shared.snapshot().metadata);
+    let forwarder = Forwarder::default();
+    forwarder.reach(Wakes::default(), Arc::default());
+    let ask = |bucket: &str, metadata: &Metadata| {
+        for connection in 0..4 {
+            let info = &all.nodes[0];
+            let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port: 1, tls: false };
+            let (bucket, uuid, secret) = (bucket.to_owned(), info.uuid.clone(), String::new());
+            let waiter = Waiter { worker: 0, connection, ticket: 0 };
+            let job = Job::one(waiter, Vec::new(), &node.shared.account);
+            forwarder.submit(Peer { address, bucket, uuid, secret }, connection, job, metadata).unwrap();
+        }
+        forwarder.links()
+    };
+    let of = |names: &[&str]| {
+        let mut metadata = Metadata::clone(&all);
+        metadata.buckets.retain(|name, _| names.contains(&&**name));
+        metadata
+    };
+    assert_eq!(ask("cache", &of(&["cache"])), 2);
+    assert_eq!(ask("travel", &of(&["cache", "travel"])), 4, "both are there");
+    assert_eq!(ask("secret", &of(&["secret"])), 2, "the others were dropped");
 }
