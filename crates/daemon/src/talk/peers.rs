@@ -150,7 +150,7 @@ impl Peers {
     /// The identity of this node and the addresses of the others, from now on. A node that the metadata knows no longer stays known while
     /// it is one of `members`: it has yet to hear of that.
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata, members: &BTreeSet<NodeId>) {
-        *self.me.lock() = me;
+        let former = std::mem::replace(&mut *self.me.lock(), me);
         self.node_tls.know(me, metadata);
         let mut known = self.known.write();
         let others = || metadata.nodes.iter().filter(|node| node.id != me);
@@ -162,6 +162,8 @@ impl Peers {
                 }
                 None => *id != me && members.contains(id),
             };
+            // What is on its way says whose it is. A group that was formed anew may have another number for this node.
+            let stays = stays && me == former;
             if !stays {
                 peer.gone.store(true, Ordering::Release);
                 peer.queued.notify_one();
@@ -576,6 +578,24 @@ mod tests {
 
     fn plain(port: u16) -> Address {
         Address { host: "127.0.0.1".into(), port, security: Security::Plain }
+    }
+
+    #[test]
+    fn what_a_node_says_under_a_new_number_does_not_go_out_under_the_former_one() {
+        let runtime = runtime();
+        let peers = Peers::new(runtime.handle().clone(), Arc::default(), Arc::default(), |_, _, _| {});
+        let other =
+            NodeInfo { id: NodeId(1), ..NodeInfo::first("1".into(), "127.0.0.1".into(), Ports::default()) };
+        let metadata = Metadata { nodes: vec![other], ..Metadata::new("c".into(), 256) };
+        let known_as = |me| {
+            peers.know(NodeId(me), &metadata, &BTreeSet::new());
+            peers.peer(NodeId(1)).unwrap()
+        };
+        let first = known_as(2);
+        assert!(Arc::ptr_eq(&first, &known_as(2)), "nothing has changed");
+        let second = known_as(3);
+        assert!(!Arc::ptr_eq(&first, &second) && first.gone.load(Ordering::Acquire));
+        assert!(!second.gone.load(Ordering::Acquire));
     }
 
     /// Where nobody listens.
