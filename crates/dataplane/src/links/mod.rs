@@ -80,11 +80,9 @@ impl Links {
             }
             stays
         });
-        if links.is_empty() {
-            // A node that follows nobody may have left its cluster.
-            let open = self.shared.snapshot();
-            self.shared.dcp.keep_ended(|uuid| open.buckets.values().any(|bucket| bucket.uuid.0 == uuid));
-        }
+        // Buckets come and go, and a flush gives a bucket another uuid.
+        let open = self.shared.snapshot();
+        self.shared.dcp.keep_ended(|uuid| open.buckets.values().any(|bucket| bucket.uuid.0 == uuid));
         for (key, link) in links.iter() {
             if let Some(wish) = wanted.remove(key) {
                 link.follow(wish);

@@ -189,6 +189,21 @@ fn a_replica_follows_its_active_and_catches_up_when_it_follows_again() {
 }
 
 #[test]
+fn what_connections_of_a_dropped_bucket_had_counted_is_forgotten_while_others_are_followed() {
+    let pair = Pair::new(["one secret", "one secret"]);
+    pair.want(vbs(), TERM);
+    let dcp = &pair.replica.shared.dcp;
+    let open = pair.uuid().0;
+    for uuid in [&*open, "dropped"] {
+        dcp.note_end(uuid, |totals| totals.all.items_sent += 7);
+    }
+    pair.want(vbs(), TERM);
+    let counted = [&*open, "dropped"].map(|uuid| dcp.of_bucket_and_ended(uuid).1.all.items_sent);
+    assert_eq!(counted, [7, 0]);
+    pair.stop();
+}
+
+#[test]
 fn values_are_compressed_for_the_way_where_the_buckets_mode_says_so() {
     let pair = Pair::new(["one secret", "one secret"]);
     pair.want(vbs(), TERM);
