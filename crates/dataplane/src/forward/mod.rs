@@ -96,20 +96,31 @@ pub(crate) fn ask(
 /// tried here.
 ///
 /// # Errors
-/// What the owner refused it with; that nobody knows what became of it (`repeatable` requests are just tried again).
-pub(crate) fn arrived(resumed: &mut Option<Resumed>, repeatable: bool) -> Result<Option<Box<[u8]>>, Stop> {
-    let Some(Resumed { stage: Stage::Forward(Forwarding { sent: true, .. }), completion, timed_out, .. }) =
-        resumed
-    else {
+/// What the owner refused it with; that nobody knows what became of it (`repeatable` requests are just tried again); that the owner has
+/// not answered yet.
+pub(crate) fn arrived(
+    resumed: &mut Option<Resumed>,
+    repeatable: bool,
+    context: &Context,
+) -> Result<Option<Box<[u8]>>, Stop> {
+    let Some(Resumed { stage: Stage::Forward(forwarding), completion, timed_out, .. }) = resumed else {
         return Ok(None);
     };
+    if !forwarding.sent {
+        return Ok(None);
+    }
     let unknown = if repeatable { Ok(None) } else { Err(Stop::Status(Status::Internal)) };
     match completion.take() {
         Some(Completion::Forwarded(Ok(packet))) => verdict(packet),
         Some(Completion::Forwarded(Err(Unanswered::Unsent))) => Ok(None),
         Some(_) => unknown,
         None if *timed_out => unknown,
-        None => Ok(None),
+        // Woken for nothing, by what the request had waited for before. Asked again, its owner would carry it out twice, and the first
+        // answer would be taken for that of the key behind it.
+        None => {
+            let again = Stage::Forward(*forwarding);
+            Err(Stop::Park(again, Some(context.now.mono_millis + ANSWER_MILLIS)))
+        }
     }
 }
 
@@ -136,7 +147,7 @@ fn frame_of(packet: &[u8]) -> Result<Frame<'_>, Stop> {
 /// Answers a binary request that was forwarded, if its owner has.
 pub(crate) fn answer(call: &mut Call<'_, '_>) -> Result<bool, Stop> {
     let loud = call.request.loud;
-    let mut answered = arrived(&mut call.resumed, is_repeatable(loud))?;
+    let mut answered = arrived(&mut call.resumed, is_repeatable(loud), call.context)?;
     if !is_repeatable(loud) {
         call.session.ahead.clear();
     } else if answered.is_none()

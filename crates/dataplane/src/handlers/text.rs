@@ -168,7 +168,7 @@ impl TextCall<'_> {
         command: &Command<'_>,
         here: impl FnOnce(&mut Self, &Command<'_>) -> Result<Option<u64>, Stop>,
     ) -> Result<Option<u64>, Stop> {
-        if let Some(packet) = forward::arrived(&mut self.resumed, false)? {
+        if let Some(packet) = forward::arrived(&mut self.resumed, false, self.context)? {
             return forward::text::number(&packet, command);
         }
         match here(self, command) {
@@ -231,7 +231,7 @@ impl TextCall<'_> {
         scratch: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         // Touching again what has been touched changes nothing more.
-        let mut answered = forward::arrived(&mut self.resumed, true)?;
+        let mut answered = forward::arrived(&mut self.resumed, true, self.context)?;
         if answered.is_none()
             && let Some(packet) = self.session.ahead.take(logical)
         {

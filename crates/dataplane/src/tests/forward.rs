@@ -308,6 +308,62 @@ fn what_nobody_serves_is_refused_in_the_end_and_the_rest_goes_on() {
     facing.stop(Duration::from_secs(5));
 }
 
+/// A node that counts, and answers each count when it may. It tells of each.
+fn counting_peer() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, hears) = mpsc::channel();
+    let (may, allowed) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let (mut bytes, mut chunk, mut counted) = (Vec::new(), [0; 4096], 0_u64);
+        while let Ok(read @ 1..) = socket.read(&mut chunk) {
+            bytes.extend_from_slice(&chunk[..read]);
+            let mut at = 0;
+            while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
+                let mut value = Vec::new();
+                if frame.header.opcode == Opcode::Increment.code() {
+                    asked.send(()).unwrap();
+                    allowed.recv().unwrap();
+                    counted += 1;
+                    value = counted.to_be_bytes().to_vec();
+                }
+                let mut answer = Vec::new();
+                let success = Response::new(Status::Success);
+                write_response(&mut answer, &frame.header, false, &success, &[], &[], &value);
+                socket.write_all(&answer).unwrap();
+                at += frame.packet_len();
+            }
+            bytes.drain(..at);
+        }
+    });
+    (address, hears, may)
+}
+
+#[test]
+fn a_request_that_is_woken_for_nothing_while_its_owner_works_is_not_carried_out_twice() {
+    let mut node = Node::new();
+    node.apply(&Command::SetSecret("between nodes".into()));
+    let key = far_key(&node);
+    let (peer, asked, may) = counting_peer();
+    node.give_half_to(BUCKET, peer);
+    let (facing, address) = node.serve(ListenerKind::Memcached, &options());
+    let mut socket = client(address);
+    socket.write_all(format!("incr {key} 1\r\n").as_bytes()).unwrap();
+    asked.recv_timeout(Duration::from_secs(20)).unwrap();
+    // Ids of connections begin anew with the generation of their slot.
+    for (generation, slot) in (0..4_u64).flat_map(|generation| (0..8).map(move |slot| (generation, slot))) {
+        let connection = generation << 32 | slot;
+        facing.notifier().wake(Waiter { worker: 0, connection, ticket: 0 });
+    }
+    // So long a request rests before it is tried again, many times over.
+    assert!(asked.recv_timeout(Duration::from_millis(300)).is_err());
+    (0..3).for_each(|_| may.send(()).unwrap());
+    say(&mut socket, "", "1\r\n");
+    say(&mut socket, &format!("incr {key} 1\r\n"), "2\r\n");
+    facing.stop(Duration::from_secs(5));
+}
+
 /// Each link is a thread and a connection.
 #[test]
 fn links_for_buckets_and_nodes_that_are_gone_end_with_the_next_that_is_made() {
