@@ -268,11 +268,17 @@ fn what_rots_beneath_an_open_log_is_never_written_again_as_if_it_were_whole() {
         }
         let file = disk.state().kept.clone();
         let step = places(&file).len() / if file.len() < 2 << 20 { 60 } else { 12 } + 1;
+        let (mut went_on, mut refused) = (0, 0);
         for place in places(&file).into_iter().step_by(step) {
             if let Ok(found) = goes_on_after_a_flip(writes, read_again, place) {
                 let is_one_of_them = may_be[writes.len() / 2..].contains(&found);
                 assert!(is_one_of_them, "{place:?} of {}, read again: {read_again}", file.len());
+                went_on += usize::from(Some(&found) == may_be.last());
+            } else {
+                refused += 1;
             }
         }
+        // It neither refuses everything nor notices nothing.
+        assert!(went_on > 0 && refused > 0, "{went_on} went on to the end, {refused} were refused");
     }
 }
