@@ -609,3 +609,42 @@ fn a_node_that_has_left_is_kept_in_mind_until_the_others_are_known_to_hold_what_
     assert!(cluster.plan().is_alone() && cluster.plan().is_quiet(), "{:?}", cluster.plan());
     assert_eq!(left_gracefully(9).plan(), &VbPlan::settled(nodes(&[1]), term), "as the level before has it");
 }
+
+/// A node has left gracefully, and the copy that is left cannot write to its disk. It goes on to serve, and the plan does not move.
+fn is_left_with_a_bad_disk() -> Cluster {
+    let mut cluster = left_gracefully(LEVEL);
+    let term = cluster.plan().term;
+    cluster.copies.insert(1, VbReport { role: VbRole::Active, term, ..whole(9) });
+    cluster.run(5_000);
+    cluster.apply(&recover(0));
+    cluster.copies.insert(0, VbReport { term, role: VbRole::Dead, ..whole(7) });
+    cluster.run(60_000);
+    assert_eq!((&cluster.plan().chain, &cluster.plan().kept), (&nodes(&[1]), &nodes(&[0])));
+    assert!(cluster.meta.rebalance.is_some(), "it waits");
+    cluster
+}
+
+#[test]
+fn a_rebalance_waits_for_the_disk_of_a_copy_that_is_left_and_goes_on_with_it() {
+    let mut cluster = is_left_with_a_bad_disk();
+    cluster.copies.insert(2, VbReport { role: VbRole::Dead, ..whole(0) });
+    cluster.copies.get_mut(&1).unwrap().persisted = Seqno(9);
+    cluster.run(1_000);
+    assert_eq!(cluster.plan().kept, []);
+    assert!(cluster.plan().building.contains(&NodeId(0)), "{:?}", cluster.plan());
+}
+
+/// What the copy that is left has acknowledged since is given up with it, so that has to be asked for.
+#[test]
+fn an_operator_can_go_on_with_a_node_that_has_left_where_the_disk_of_the_other_one_fails() {
+    let mut cluster = is_left_with_a_bad_disk();
+    assert!(cluster.meta.apply(&fail_over(1)).is_err(), "it has the only copy that counts");
+    let nodes = nodes(&[1]);
+    cluster.apply(&[Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false })]);
+    assert_eq!(cluster.plan().chain, []);
+    cluster.copies.remove(&1);
+    if cluster.meta.rebalance.is_none() {
+        cluster.apply(&[start()]);
+    }
+    assert_eq!(cluster.elected_within(20_000), Some(0));
+}
