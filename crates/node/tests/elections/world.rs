@@ -283,7 +283,13 @@ impl World {
         };
         let before = failed(self);
         let is_graceful = !self.meta.leaving_gracefully().is_empty();
+        let counted = self.counting();
         self.change(command);
+        if self.meta.rebalance.is_some() && !is_graceful && (1..counted).contains(&self.counting()) {
+            // A node leaves by a rebalance, and no other one has taken its copy.
+            self.losses += usize::from(self.counting() < usize::from(self.bounds.copies));
+            self.losses = self.losses.min(2);
+        }
         for at in failed(self).into_iter().filter(|at| !before.contains(at)) {
             if is_graceful && matches!(command, Command::FinishRebalance { .. }) {
                 self.node(at).has_left = true;
@@ -292,6 +298,13 @@ impl World {
                 self.losses = 2.min(self.losses + 1);
             }
         }
+    }
+
+    /// Copies that count, in the chain or in the one before. An election counts as many as there were.
+    fn counting(&self) -> usize {
+        let plan = self.plan();
+        let before = plan.counted().iter().filter(|node| !plan.chain.contains(node));
+        plan.chain.len() + before.count()
     }
 
     /// A node that has left counts as a loss once another one serves all that it has: from then on nobody asks it.
