@@ -80,7 +80,7 @@ impl Work {
         let mut key = String::new();
         for index in range.filter(|&index| !is_probes(index)) {
             let known = self.ledger.known(index);
-            if !known.is_written() || known.is_in_doubt() {
+            if !known.is_written() || known.is_ambiguous() {
                 continue;
             }
             self.documents.key(index, &mut key);

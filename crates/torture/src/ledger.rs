@@ -1,7 +1,7 @@
 //! What was promised about every document: eight bytes each, shared by all clients of a run.
 //!
 //! A document has one writer at a time, who says [`Ledger::begin`] before the request is sent and how it ended after.
-//! A request whose answer never came leaves the document *in doubt*: what it would have made is then as allowed as what
+//! A request whose answer never came leaves the document *ambiguous*: what it would have made is then as allowed as what
 //! was there before, until a later write is acknowledged.
 //!
 //! Kept apart: how far each vBucket is known to be on disk, which decides what must have survived a kill.
@@ -12,8 +12,8 @@ const SEQNO_BITS: u32 = 40;
 const VERSION_BITS: u32 = 16;
 const WRITTEN: u64 = 1 << (SEQNO_BITS + VERSION_BITS);
 const DELETED: u64 = WRITTEN << 1;
-const WRITE_IN_DOUBT: u64 = WRITTEN << 2;
-const DELETE_IN_DOUBT: u64 = WRITTEN << 3;
+const AMBIGUOUS_WRITE: u64 = WRITTEN << 2;
+const AMBIGUOUS_DELETE: u64 = WRITTEN << 3;
 const MAY_BE_LOST: u64 = WRITTEN << 4;
 
 /// What is known of a document.
@@ -47,8 +47,8 @@ impl Known {
 
     /// Whether a request about it is under way or went unanswered.
     #[must_use]
-    pub fn is_in_doubt(self) -> bool {
-        self.0 & (WRITE_IN_DOUBT | DELETE_IN_DOUBT) != 0
+    pub fn is_ambiguous(self) -> bool {
+        self.0 & (AMBIGUOUS_WRITE | AMBIGUOUS_DELETE) != 0
     }
 
     /// What a read may find: `None` for absence.
@@ -59,10 +59,10 @@ impl Known {
         match found {
             Some(version) => {
                 (self.is_written() && version == self.version())
-                    || (self.0 & WRITE_IN_DOUBT != 0 && version == self.version() + 1)
+                    || (self.0 & AMBIGUOUS_WRITE != 0 && version == self.version() + 1)
                     || (may_be_older && version <= self.version())
             }
-            None => !self.is_written() || self.0 & DELETE_IN_DOUBT != 0 || may_be_older,
+            None => !self.is_written() || self.0 & AMBIGUOUS_DELETE != 0 || may_be_older,
         }
     }
 
@@ -111,16 +111,16 @@ impl Ledger {
         }
     }
 
-    /// A write is about to be sent; returns the version to write. One in doubt is written again as it was.
+    /// A write is about to be sent; returns the version to write. One that is ambiguous is written again as it was.
     pub fn begin_write(&self, index: u64) -> u32 {
         let known = self.known(index);
-        self.put(index, known.0 | WRITE_IN_DOUBT);
+        self.put(index, known.0 | AMBIGUOUS_WRITE);
         known.version() + 1
     }
 
     /// A deletion is about to be sent.
     pub fn begin_delete(&self, index: u64) {
-        self.put(index, self.known(index).0 | DELETE_IN_DOUBT);
+        self.put(index, self.known(index).0 | AMBIGUOUS_DELETE);
     }
 
     /// The write of this version was acknowledged.
@@ -134,7 +134,7 @@ impl Ledger {
         self.put(index, seqno | version | DELETED);
     }
 
-    /// The server said that it did not execute the request. What an earlier attempt left in doubt stays so.
+    /// The server said that it did not execute the request. What an earlier attempt left ambiguous stays so.
     pub fn refused(&self, index: u64, was: Known) {
         self.put(index, was.0);
     }
@@ -206,7 +206,7 @@ mod tests {
         let was = ledger.known(3);
         ledger.begin_write(3);
         ledger.refused(3, was);
-        assert!(!ledger.known(3).is_in_doubt());
+        assert!(!ledger.known(3).is_ambiguous());
         let first = ledger.begin_write(3);
         let doubted = ledger.known(3);
         assert_eq!(ledger.begin_write(3), first, "written again as it was");

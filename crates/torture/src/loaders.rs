@@ -326,7 +326,7 @@ impl Loader {
     fn may_overwrite(&self, index: u64) -> bool {
         let known = self.shared.ledger.known(index);
         let is_mine = index >= self.shared.keep_from.load(Ordering::Acquire) && !is_probes(index);
-        is_mine && known.is_written() && !known.is_in_doubt()
+        is_mine && known.is_written() && !known.is_ambiguous()
     }
 
     fn push(&mut self, index: u64) -> Result<(), ClientError> {

@@ -172,7 +172,7 @@ impl Prober {
 
     fn touch(&mut self, index: u64) -> Result<(), ClientError> {
         let known = self.ledger.known(index);
-        if !known.must_be_there() || known.is_in_doubt() {
+        if !known.must_be_there() || known.is_ambiguous() {
             return Ok(());
         }
         self.documents.key(index, &mut self.key);
@@ -186,7 +186,7 @@ impl Prober {
 
     fn delete(&mut self, index: u64) -> Result<(), ClientError> {
         let known = self.ledger.known(index);
-        if !known.must_be_there() || known.is_in_doubt() {
+        if !known.must_be_there() || known.is_ambiguous() {
             return Ok(());
         }
         self.ledger.begin_delete(index);
