@@ -25,13 +25,6 @@ fn node() -> TestNode {
     node
 }
 
-fn with_user(node: &TestNode, name: &str, roles: &str) -> String {
-    let form = format!("password=secret-1&roles={roles}");
-    let made = node.send("PUT", &format!("/settings/rbac/users/local/{name}"), ADMIN, Some(&form));
-    assert_eq!(made.status, 200, "{}", made.body);
-    format!("{name}:secret-1")
-}
-
 #[test]
 fn a_document_is_written_read_and_deleted() {
     let node = node();
@@ -57,7 +50,7 @@ fn a_document_is_written_read_and_deleted() {
 #[test]
 fn auditors_are_told_of_each_act_on_a_document_and_of_no_other() {
     let node = node();
-    let reader = with_user(&node, "reader", "data_reader[b:s:c]");
+    let reader = node.with_user("reader", "data_reader[b:s:c]");
     let path = format!("{OF_COLLECTION}/a%2Fb");
     assert_eq!(node.post(&path, "value=1").status, 200);
     assert_eq!(node.send("GET", &path, Some(&reader), None).status, 200);
@@ -144,9 +137,9 @@ fn keys_are_listed_in_order_within_bounds() {
 #[test]
 fn rights_are_those_over_documents_of_the_collection() {
     let node = node();
-    let reader = with_user(&node, "reader", "data_reader[b:s:c]");
-    let writer = with_user(&node, "writer", "data_writer[b:s:c]");
-    let manager = with_user(&node, "manager", "cluster_admin");
+    let reader = node.with_user("reader", "data_reader[b:s:c]");
+    let writer = node.with_user("writer", "data_writer[b:s:c]");
+    let manager = node.with_user("manager", "cluster_admin");
     let status = |method: &str, path: &str, user: &str| {
         let form = (method == "POST").then_some("value=1");
         node.send(method, path, Some(user), form).status

@@ -6,13 +6,6 @@ use cluster::Command;
 
 use crate::node::{ADMIN, TestNode};
 
-fn with_user(node: &TestNode, name: &str, roles: &str) -> String {
-    let form = format!("password=secret-1&roles={roles}");
-    let made = node.send("PUT", &format!("/settings/rbac/users/local/{name}"), ADMIN, Some(&form));
-    assert_eq!(made.status, 200, "{}", made.body);
-    format!("{name}:secret-1")
-}
-
 #[test]
 fn hot_keys_are_shown_to_users_that_may_read_them() {
     let node = TestNode::initialized();
@@ -29,12 +22,12 @@ fn hot_keys_are_shown_to_users_that_may_read_them() {
     };
     let all = told(ADMIN).unwrap();
     assert!(all.contains(&"_default".to_owned()) && all.contains(&"c".to_owned()), "{all:?}");
-    let of_c = with_user(&node, "of-c", "data_reader[b:s:c]");
+    let of_c = node.with_user("of-c", "data_reader[b:s:c]");
     assert_eq!(told(Some(&of_c)), Ok(vec!["c".to_owned()]));
     // These see figures and settings, and no documents.
     for (name, role) in [("viewer", "ro_admin"), ("cluster", "cluster_admin"), ("of-none", "data_writer[b]")]
     {
-        let user = with_user(&node, name, role);
+        let user = node.with_user(name, role);
         assert_eq!(told(Some(&user)), Err(403), "{role}");
     }
     assert_eq!(node.send("GET", "/settee/hot/none", ADMIN, None).status, 404);
@@ -59,9 +52,9 @@ fn hotter_keys_of_others_hide_none_and_rates_are_statistics() {
         assert_eq!(key["key"], "c");
         [&answer["operationsPerSecond"], &key["operationsPerSecond"], &key["share"]].map(|one| one.as_f64())
     };
-    let reader = with_user(&node, "of-c", "data_reader[b:s:c]");
+    let reader = node.with_user("of-c", "data_reader[b:s:c]");
     assert_eq!(told(&reader), [None; 3]);
-    let watcher = with_user(&node, "watcher", "data_reader[b:s:c],data_monitoring[b]");
+    let watcher = node.with_user("watcher", "data_reader[b:s:c],data_monitoring[b]");
     assert_eq!(told(&watcher), [Some(20.0), Some(10.0), Some(0.5)]);
 }
 
@@ -92,6 +85,6 @@ fn connections_are_shown_to_users_that_may_see_logs() {
     for wrong in ["0", "1001", "x", "-1"] {
         assert_eq!(node.get(&format!("/settee/connections?limit={wrong}")).status, 400, "{wrong}");
     }
-    let user = with_user(&node, "cluster", "cluster_admin");
+    let user = node.with_user("cluster", "cluster_admin");
     assert_eq!(node.send("GET", "/settee/connections", Some(&user), None).status, 403);
 }

@@ -529,6 +529,14 @@ impl TestNode {
         Self { node, address, stop, runtime, served }
     }
 
+    /// Makes a user with these roles. Returns `name:password`.
+    pub(crate) fn with_user(&self, name: &str, roles: &str) -> String {
+        let form = format!("password=secret-1&roles={roles}");
+        let made = self.send("PUT", &format!("/settings/rbac/users/local/{name}"), ADMIN, Some(&form));
+        assert_eq!(made.status, 200, "{}", made.body);
+        format!("{name}:secret-1")
+    }
+
     /// Sends a form (or nothing) as somebody (`name:password`) or nobody.
     pub(crate) fn send(&self, method: &str, path: &str, user: Option<&str>, form: Option<&str>) -> Response {
         request(

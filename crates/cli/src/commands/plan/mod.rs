@@ -90,18 +90,25 @@ fn share_of_quota(text: &str) -> Result<f64, String> {
     percent(text).and_then(|value| if value >= 1.0 { Ok(value) } else { Err("1 to 100 percent".into()) })
 }
 
+impl Args {
+    /// The documents, and how they are used.
+    fn workload(&self) -> Workload {
+        Workload {
+            documents: self.documents,
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            replicas: self.replicas,
+            working_set: self.working_set / 100.0,
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(host) = &args.from {
         let session = Access::to(host.clone(), &args.username, &args.password).open()?;
         return live::run(&session, args.json);
     }
-    let workload = Workload {
-        documents: args.documents,
-        key_bytes: args.key_bytes,
-        value_bytes: args.value_bytes,
-        replicas: args.replicas,
-        working_set: args.working_set / 100.0,
-    };
+    let workload = args.workload();
     let published = Rule {
         metadata_bytes: args.metadata_bytes,
         headroom: args.headroom / 100.0,
@@ -180,13 +187,7 @@ mod tests {
     fn the_first_example_prints_the_published_figures() {
         let line = EXAMPLES.lines().find_map(|line| line.trim().strip_prefix("settee plan ")).unwrap();
         let args = parse(line).unwrap();
-        let workload = Workload {
-            documents: args.documents,
-            key_bytes: args.key_bytes,
-            value_bytes: args.value_bytes,
-            replicas: args.replicas,
-            working_set: args.working_set / 100.0,
-        };
+        let workload = args.workload();
         let rule = Rule { headroom: args.headroom / 100.0, ..Rule::PUBLISHED };
         let printed =
             table(&[("published", Sizing::of(&workload, &rule))], &workload, args.node_quota_mb << 20);
