@@ -4,7 +4,7 @@
 //! as its bytes, which functions see in base64. A tombstone has no rows, unless a design document maps those with extended
 //! attributes. Documents of the default collection come here, and no others.
 
-use std::collections::BTreeSet;
+use std::{cell::OnceCell, collections::BTreeSet};
 
 use base::{Cas, Datatype, Seqno, VbId};
 use engine::{FeedItem, subdoc::xattr::Blob};
@@ -12,11 +12,15 @@ use views::{
     analysis::Need,
     canonical,
     meta::Meta,
+    native::Given,
     worker::{OwnedBody, OwnedDocument},
 };
 
 /// Documents with longer bodies are in no view.
 pub const BODY_BYTES_MAX: usize = 20 << 20;
+
+/// About how many bytes `meta` takes.
+const META_BYTES: usize = 200;
 
 /// Appends the inflated form of a raw Snappy block; false when it is none.
 pub type Inflate = fn(&[u8], &mut Vec<u8>) -> bool;
@@ -72,10 +76,23 @@ pub struct Document {
     pub id: String,
     /// Its place in the vBucket's order.
     pub seqno: Seqno,
-    /// The text of `meta`, where a function may be asked.
-    pub meta: String,
     /// What is to be done with it.
     pub content: Content,
+    facts: Facts,
+    /// The text of `meta`. It is made when a function asks for it.
+    meta: OnceCell<String>,
+}
+
+/// What `meta` tells beside the id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    vb: VbId,
+    rev: u64,
+    cas: Cas,
+    expiry: u32,
+    flags: u32,
+    is_json: bool,
+    deleted: bool,
 }
 
 /// What is to be done with a document.
@@ -119,11 +136,28 @@ impl Document {
         };
         let is_json = datatype.contains(Datatype::JSON);
         let content = content(version, body, (is_json, looks), !attributes.is_empty());
-        let meta = match &content {
-            Content::Skipped(_) | Content::Gone { attributes: false } => String::new(),
-            _ => meta(version, &id, is_json, &attributes),
-        };
-        Ok(Self { id, seqno: version.seqno, meta, content })
+        let Version { vb, seqno, rev, cas, expiry, flags, deleted, .. } = *version;
+        let facts = Facts { vb, rev, cas, expiry, flags, is_json, deleted };
+        let mut document = Self { id, seqno, content, facts, meta: OnceCell::new() };
+        if !attributes.is_empty() {
+            // They are part of the value, of which no more than the body is kept.
+            document.meta = OnceCell::from(document.meta_with(&attributes));
+        }
+        Ok(document)
+    }
+
+    /// One of which nothing else is known.
+    #[cfg(test)]
+    pub(crate) fn of_content(id: String, seqno: Seqno, content: Content) -> Self {
+        let (vb, cas) = (VbId(0), Cas(0));
+        let facts = Facts { vb, rev: 1, cas, expiry: 0, flags: 0, is_json: true, deleted: false };
+        Self { id, seqno, content, facts, meta: OnceCell::new() }
+    }
+
+    fn meta_with(&self, attributes: &Blob<'_>) -> String {
+        let Facts { vb, rev, cas, expiry, flags, is_json, deleted } = self.facts;
+        let (vb, cas, seqno) = (vb.get(), cas.get(), self.seqno.get());
+        Meta { id: &self.id, rev, cas, expiry, flags, seqno, vb, is_json, deleted }.text(attributes.iter())
     }
 
     /// Whether functions are asked about it. `maps_deleted`: they are asked about tombstones too.
@@ -149,7 +183,7 @@ impl Document {
             (Content::Gone { attributes: true }, _) if maps_deleted => OwnedBody::Binary(Vec::new()),
             (Content::Gone { .. } | Content::Skipped(_), _) => return None,
         };
-        Some(OwnedDocument { meta: self.meta.clone(), body })
+        Some(OwnedDocument { meta: self.meta().to_owned(), body })
     }
 
     /// The text of its body, where that is JSON.
@@ -169,7 +203,21 @@ impl Document {
             Content::Body(OwnedBody::Binary(bytes)) => bytes.len(),
             _ => 0,
         };
-        size_of::<Self>() + self.id.len() + self.meta.len() + body
+        size_of::<Self>() + self.id.len() + META_BYTES + body
+    }
+}
+
+impl Given for Document {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn json(&self) -> Option<&str> {
+        Self::json(self)
+    }
+
+    fn meta(&self) -> &str {
+        self.meta.get_or_init(|| self.meta_with(&Blob::EMPTY))
     }
 }
 
@@ -197,21 +245,6 @@ fn content(version: &Version<'_>, body: &[u8], (is_json, looks): (bool, bool), a
         Ok(text) => Content::Body(OwnedBody::Json(text.to_owned())),
         Err(_) => Content::Skipped("the document is no JSON".to_owned()),
     }
-}
-
-fn meta(version: &Version<'_>, id: &str, is_json: bool, attributes: &Blob<'_>) -> String {
-    let meta = Meta {
-        id,
-        rev: version.rev,
-        cas: version.cas.get(),
-        expiry: version.expiry,
-        flags: version.flags,
-        seqno: version.seqno.get(),
-        vb: version.vb.get(),
-        is_json,
-        deleted: version.deleted,
-    };
-    meta.text(attributes.iter())
 }
 
 #[cfg(test)]
@@ -261,12 +294,12 @@ mod tests {
         let json = read(&version(b"{\"a\":1}", Datatype::JSON));
         assert_eq!(json.content, Content::Body(OwnedBody::Json("{\"a\":1}".to_owned())));
         let rest = "\"expiration\":99,\"flags\":33554438,\"type\":\"json\",\"xattrs\":{}";
-        assert_eq!(json.meta, format!("{{{REV},{rest}}}"));
+        assert_eq!(json.meta(), format!("{{{REV},{rest}}}"));
         let bytes = read(&version(b"\xff\0", Datatype::RAW));
         assert_eq!(bytes.content, Content::Body(OwnedBody::Binary(b"\xff\0".to_vec())));
         let rest = "\"att_reason\":\"non-JSON mode\",\"expiration\":99,\"flags\":33554438,\"type\":\"base64\",\"xattrs\":{}";
-        assert_eq!(bytes.meta, format!("{{{REV},{rest}}}"));
-        assert_eq!(views::json::check(&bytes.meta), Ok(()));
+        assert_eq!(bytes.meta(), format!("{{{REV},{rest}}}"));
+        assert_eq!(views::json::check(bytes.meta()), Ok(()));
     }
 
     #[test]
@@ -277,7 +310,11 @@ mod tests {
         for (value, datatype) in [(value, datatype), (compressed, datatype.with(Datatype::SNAPPY))] {
             let document = read(&version(&value, datatype));
             assert_eq!(document.content, Content::Body(OwnedBody::Json("[1]".to_owned())));
-            assert!(document.meta.ends_with(",\"xattrs\":{\"_s\":{\"x\":1},\"u\":2}}"), "{}", document.meta);
+            assert!(
+                document.meta().ends_with(",\"xattrs\":{\"_s\":{\"x\":1},\"u\":2}}"),
+                "{}",
+                document.meta()
+            );
         }
         let broken = read(&version(b"no block", Datatype::JSON.with(Datatype::SNAPPY)));
         assert_eq!(broken.content, Content::Body(OwnedBody::Binary(b"no block".to_vec())));
@@ -317,13 +354,13 @@ mod tests {
             assert_eq!(unused.content, Content::Body(OwnedBody::Unused), "nobody copies it");
             assert_eq!(
                 unused.to_be_mapped(false, &Need::Nothing).unwrap().meta,
-                read(&version(value, datatype)).meta
+                read(&version(value, datatype)).meta()
             );
         }
         let keys_only = version(b"", Datatype::JSON.with(Datatype::SNAPPY));
         let told = Document::read(&keys_only, unwrap, false).unwrap();
         assert_eq!(told.content, Content::Body(OwnedBody::Unused));
-        assert!(told.meta.contains("\"type\":\"json\""), "{}", told.meta);
+        assert!(told.meta().contains("\"type\":\"json\""), "{}", told.meta());
         let wrong = Document::read(&version(b"\"\xff\"", Datatype::JSON), unwrap, false).unwrap();
         assert_eq!(wrong.content, Content::Skipped("the document is no JSON".to_owned()));
         let bytes = read(&version(b"\xff", Datatype::RAW)).to_be_mapped(false, &members(true));

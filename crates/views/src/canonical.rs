@@ -201,7 +201,7 @@ fn number(text: &str, out: &mut Vec<u8>) -> Option<()> {
 }
 
 /// The shortest text of a double, laid out as ECMAScript says; `null` where it is none.
-fn number_text(value: f64) -> Option<String> {
+pub(crate) fn number_text(value: f64) -> Option<String> {
     if !value.is_finite() {
         return Some("null".to_owned());
     }

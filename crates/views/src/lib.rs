@@ -12,6 +12,7 @@ pub mod index;
 pub mod js;
 pub mod json;
 pub mod meta;
+pub mod native;
 pub mod query;
 pub mod reduce;
 pub mod refusal;

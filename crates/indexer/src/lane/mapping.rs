@@ -10,6 +10,7 @@ use views::{
     canonical,
     index::{Batch, Charge, DocumentRows, Functions, IndexError},
     js::{Failure, FailureKind, Mapped, Row},
+    native::Given,
     worker::{Host, Job, JobId, OwnedBody, OwnedDocument, Report},
 };
 
@@ -32,7 +33,8 @@ pub(super) struct Work<'p> {
     context: u32,
     /// Of each part the documents that it has not, and where that leads to.
     steps: Vec<(usize, Position)>,
-    jobs: BTreeMap<JobId, usize>,
+    /// The places of what a process maps.
+    jobs: BTreeMap<JobId, Vec<usize>>,
     mapped: Vec<Option<Mapped>>,
     /// What is mapped, and whether functions were given a part of it.
     sent: Vec<(&'p Document, bool)>,
@@ -59,18 +61,31 @@ pub(super) struct Applied {
     pub(super) mistakes: Vec<(usize, String, String)>,
 }
 
+/// What a process is sent at once.
+#[derive(Default)]
+struct Sent {
+    documents: Vec<OwnedDocument>,
+    /// Of each document its place among what is mapped.
+    places: Vec<usize>,
+    bytes: usize,
+}
+
 /// The documents of a part that an index does not have.
 fn fresh(part: &Part, seqno: Seqno) -> impl Iterator<Item = &Document> {
     part.documents.iter().filter(move |document| document.seqno > seqno)
 }
 
 impl<'p> Work<'p> {
-    /// Has documents of a batch mapped for an index; `context` is what the host knows its functions by.
+    /// Has documents of a batch mapped for an index; `context` is what the host knows its functions by. Where these can be run without
+    /// a process, the host gets no more than the documents that only the engine has an answer to.
+    ///
+    /// With more than `bytes_max` of rows it leaves the rest: [`finish`] throws all of them away.
     pub(super) fn begin(
         member: &Member,
         context: u32,
         parts: &'p [Part],
         (host, setup): (&mut Host, &Setup),
+        bytes_max: usize,
     ) -> Self {
         let mut work = Self {
             context,
@@ -84,7 +99,7 @@ impl<'p> Work<'p> {
             failure: None,
         };
         let mut positions: BTreeMap<VbId, Position> = BTreeMap::new();
-        let (mut documents, mut bytes) = (Vec::new(), 0);
+        let mut batch = Sent::default();
         for (number, part) in parts.iter().enumerate() {
             let before = positions.get(&part.vb).copied().unwrap_or_else(|| member.position(part.vb));
             if !member.wants_more(part.vb) {
@@ -94,37 +109,54 @@ impl<'p> Work<'p> {
             work.steps.push((number, before));
             positions.insert(part.vb, after);
             for document in fresh(part, before.seqno) {
-                let entry: &Entry = &member.entry;
-                let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else { continue };
-                bytes += document.bytes();
-                work.sent.push((document, matches!(one.body, OwnedBody::Part { .. })));
-                documents.push(one);
-                if documents.len() >= JOB_DOCUMENTS || bytes >= JOB_BYTES {
-                    work.submit(std::mem::take(&mut documents), host);
-                    bytes = 0;
+                if work.bytes > bytes_max {
+                    break;
+                }
+                if !work.add(document, member, &mut batch) {
+                    work.submit(&mut batch, host);
                 }
             }
         }
-        work.submit(documents, host);
+        work.charge.set(work.bytes);
+        work.submit(&mut batch, host);
         work
     }
 
-    fn submit(&mut self, documents: Vec<OwnedDocument>, host: &mut Host) {
-        if documents.is_empty() {
-            return;
+    /// Maps a document, or has it mapped with the batch. Says whether the batch may get larger.
+    fn add(&mut self, document: &'p Document, member: &Member, batch: &mut Sent) -> bool {
+        let entry: &Entry = &member.entry;
+        let is_body = matches!(document.content, Content::Body(_));
+        let programs = member.programs.as_ref().filter(|_| is_body);
+        if let Some(rows) = programs.and_then(|programs| programs.rows(document)) {
+            let mapped = Mapped { rows: Ok(rows.into_iter().map(Ok).collect()), logs: Vec::new() };
+            self.bytes += bytes(&mapped);
+            self.mapped.push(Some(mapped));
+            self.sent.push((document, false));
+            return true;
         }
-        let first = self.mapped.len();
-        self.mapped.extend(std::iter::repeat_with(|| None).take(documents.len()));
-        self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), first);
+        let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else { return true };
+        self.sent.push((document, matches!(one.body, OwnedBody::Part { .. })));
+        batch.places.push(self.mapped.len());
+        self.mapped.push(None);
+        batch.bytes += document.bytes();
+        batch.documents.push(one);
+        batch.documents.len() < JOB_DOCUMENTS && batch.bytes < JOB_BYTES
+    }
+
+    fn submit(&mut self, batch: &mut Sent, host: &mut Host) {
+        let Sent { documents, places, .. } = std::mem::take(batch);
+        if !documents.is_empty() {
+            self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), places);
+        }
     }
 
     /// Functions are asked again about a document of which they were given a part, and are given all of it.
     fn submit_whole(&mut self, at: usize, host: &mut Host) {
         let Some((document, is_part)) = self.sent.get_mut(at) else { return };
         *is_part = false;
-        let (meta, body) = (document.meta.clone(), document.json().unwrap_or_default().to_owned());
+        let (meta, body) = (document.meta().to_owned(), document.json().unwrap_or_default().to_owned());
         let documents = vec![OwnedDocument { meta, body: OwnedBody::Json(body) }];
-        self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), at);
+        self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), vec![at]);
     }
 
     /// Puts the document where functions emitted it that were given a part of it. Nothing where they have to be given the whole.
@@ -153,11 +185,11 @@ impl<'p> Work<'p> {
 
     /// Takes what became of a job. Of rows that are more than `bytes_max` the rest is left: [`finish`] throws all of them away.
     fn take(&mut self, id: JobId, report: Report, host: &mut Host, bytes_max: usize) {
-        let Some(begin) = self.jobs.get(&id).copied() else { return };
+        let Some(places) = self.jobs.get(&id).cloned() else { return };
         match report {
             Report::Mapped { first, documents, .. } => {
                 self.held_up |= documents.iter().any(has_held_up);
-                for (at, one) in (begin + first..).zip(documents) {
+                for (at, one) in places.into_iter().skip(first).zip(documents) {
                     if self.bytes > bytes_max {
                         break;
                     }
@@ -288,6 +320,9 @@ pub(super) fn finish(
     shared: &Shared,
     bytes_max: usize,
 ) -> std::io::Result<Finished> {
+    if work.bytes > bytes_max {
+        return Ok(Finished::TooMuch);
+    }
     while !host.is_idle() {
         if shared.is_stopping() {
             return Ok(Finished::Stops);
@@ -427,11 +462,8 @@ mod tests {
 
     fn part(vb: u16, seqnos: std::ops::Range<u64>) -> Part {
         let reached = Reached { seqno: Seqno(seqnos.end + 5), whole: true };
-        let document = |seqno| Document {
-            id: format!("d{seqno}"),
-            seqno: Seqno(seqno),
-            meta: String::new(),
-            content: Content::Gone { attributes: false },
+        let document = |seqno| {
+            Document::of_content(format!("d{seqno}"), Seqno(seqno), Content::Gone { attributes: false })
         };
         let (documents, unreadable) = (seqnos.map(document).collect(), vec!["x".to_owned()]);
         Part {
@@ -485,7 +517,7 @@ mod tests {
 
     /// Documents that were sent, each as a job of its own, of none of which a process has told.
     fn work<'p>(memory: &Arc<Memory>, sent: Vec<(&'p Document, bool)>) -> Work<'p> {
-        let jobs = (0..sent.len()).map(|at| (at as JobId + 1, at)).collect();
+        let jobs = (0..sent.len()).map(|at| (at as JobId + 1, vec![at])).collect();
         Work {
             context: 0,
             steps: Vec::new(),
@@ -507,11 +539,8 @@ mod tests {
     #[test]
     fn documents_of_which_functions_saw_a_part_are_completed_or_mapped_again() {
         let (memory, mut host) = (Memory::new(1 << 20), idle_host());
-        let document = |text: &str| Document {
-            id: "d".to_owned(),
-            seqno: Seqno(1),
-            meta: "{}".to_owned(),
-            content: Content::Body(OwnedBody::Json(text.to_owned())),
+        let document = |text: &str| {
+            Document::of_content("d".to_owned(), Seqno(1), Content::Body(OwnedBody::Json(text.to_owned())))
         };
         let documents = ["{ \"a\": 1.0 }", "{\"a\":\"\\ud800\"}", "{}", "{}"].map(document);
         let sent = documents.iter().zip([true, true, true, false]).collect();
@@ -537,10 +566,11 @@ mod tests {
         assert_eq!(found(&work, 2), None);
         assert_eq!(found(&work, 3), Some(again.clone()), "it was given all of that one");
         assert!(!host.is_idle() && work.failure().is_some());
-        for (id, at) in work.jobs.clone().into_iter().filter(|(_, at)| [1, 2].contains(at)) {
+        let of_these = |(_, places): &(JobId, Vec<usize>)| *places == [1] || *places == [2];
+        for (id, places) in work.jobs.clone().into_iter().filter(of_these) {
             let documents = vec![Mapped { rows: again.clone(), logs: Vec::new() }];
             work.take(id, Report::Mapped { first: 0, documents, last: true }, &mut host, usize::MAX);
-            assert_eq!(found(&work, at), Some(again.clone()), "nothing is asked a third time");
+            assert_eq!(found(&work, places[0]), Some(again.clone()), "nothing is asked a third time");
         }
         assert_eq!(work.failure(), None);
     }
@@ -565,14 +595,9 @@ mod tests {
     fn documents_are_put_into_no_more_rows_than_there_is_room_for() {
         let (memory, mut host) = (Memory::new(1 << 20), idle_host());
         let text = format!("\"{}\"", "x".repeat(1000));
-        let document = Document {
-            id: "d".to_owned(),
-            seqno: Seqno(1),
-            meta: "{}".to_owned(),
-            content: Content::Body(OwnedBody::Json(text)),
-        };
+        let document = Document::of_content("d".to_owned(), Seqno(1), Content::Body(OwnedBody::Json(text)));
         let mut work = work(&memory, vec![(&document, true); 100]);
-        work.jobs = [(1, 0)].into();
+        work.jobs = [(1, (0..100).collect())].into();
         let row = Row { key: "1".to_owned(), value: String::new() };
         let mapped = Mapped { rows: Ok(vec![Ok(vec![row])]), logs: Vec::new() };
         let report = Report::Mapped { first: 0, documents: vec![mapped; 100], last: true };

@@ -8,6 +8,7 @@ use storage::Fs;
 use views::{
     analysis::{Need, meta_need_of_all, need_of_all},
     index::{self, Compaction, Functions, Index, IndexError, NoFunctions},
+    native::Programs,
 };
 
 use crate::{
@@ -23,6 +24,8 @@ pub(crate) struct Member {
     pub(super) entry: Entry,
     /// What functions look at of bodies.
     pub(super) need: Need,
+    /// Its map functions, where they can be run without a process.
+    pub(super) programs: Option<Programs>,
     /// Values of documents have something that functions see, or that says whether they are asked: the body, or extended attributes.
     pub(super) needs_values: bool,
     /// How far it is in each vBucket that a feed was opened of, and on which branch that was found to be good.
@@ -62,6 +65,7 @@ impl Member {
             index,
             needs_values: need != Need::Nothing || sees_attributes || entry.maps_deleted,
             need,
+            programs: Programs::of(entry.definition.sources()),
             positions: BTreeMap::new(),
             touched: BTreeSet::new(),
             pace: Pace::default(),

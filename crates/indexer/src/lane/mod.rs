@@ -422,7 +422,7 @@ impl Runner {
             let (Some(member), Some(host)) = (self.members.get(&signature), self.host.as_mut()) else {
                 continue;
             };
-            let mut work = Work::begin(member, context, parts, (host, &self.setup));
+            let mut work = Work::begin(member, context, parts, (host, &self.setup), bytes_max);
             if work.is_empty() {
                 continue;
             }

@@ -138,6 +138,26 @@ impl<'a> Tokens<'a> {
         Ok(self.text.get(from..self.at).unwrap_or_default())
     }
 
+    /// Reads the next element of the array that is open whole, as [`Tokens::skip_value`] does, or its end.
+    ///
+    /// # Errors
+    /// No array is open, or the text is no JSON.
+    pub fn next_element(&mut self) -> Result<Option<&'a str>, JsonError> {
+        self.skip_blanks();
+        let first = self.peek();
+        match self.expect {
+            Expect::FirstElement | Expect::More if first == Some(b']') && !self.in_object() => {
+                self.end();
+                return Ok(None);
+            }
+            Expect::FirstElement => {}
+            Expect::More if first == Some(b',') && !self.in_object() => self.at += 1,
+            _ => return Err(self.wrong("no element of an array")),
+        }
+        self.expect = Expect::Value;
+        self.skip_value().map(Some)
+    }
+
     fn bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
     }

@@ -8,4 +8,5 @@ mod fuzz;
 mod index;
 mod js;
 mod model;
+mod native;
 mod texts;

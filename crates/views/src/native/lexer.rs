@@ -1,0 +1,118 @@
+//! Tokens of sources that consist of what programs may consist of.
+
+/// A token.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Token<'a> {
+    Word(&'a str),
+    Number(f64),
+    Text(String),
+    Sign(&'static str),
+}
+
+/// A token, and whether a line ends between it and the one before.
+pub(super) struct Placed<'a> {
+    pub(super) token: Token<'a>,
+    pub(super) begins_line: bool,
+}
+
+/// Longer ones come before those that they begin with. What is no part of a program is here where it would be taken for something else.
+const SIGNS: &[&str] = &[
+    ">>>=", "===", "!==", "...", "<<=", ">>=", ">>>", "**=", "&&=", "||=", "??=", "==", "!=", "<=", ">=",
+    "&&", "||", "??", "?.", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "=>", "**", "<<",
+    ">>", "(", ")", "{", "}", "[", "]", ";", ",", ".", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", "=",
+];
+
+/// The tokens of a source, or nothing where something else is in it.
+pub(super) fn tokens(source: &str) -> Option<Vec<Placed<'_>>> {
+    // In sloppy mode these begin comments.
+    if source.contains("<!--") || source.contains("-->") {
+        return None;
+    }
+    let (mut rest, mut tokens, mut begins_line) = (source, Vec::new(), false);
+    while let Some(first) = rest.bytes().next() {
+        if matches!(first, b' ' | b'\t' | b'\n' | b'\r') {
+            begins_line |= matches!(first, b'\n' | b'\r');
+            rest = rest.get(1..)?;
+            continue;
+        }
+        if let Some(behind) = comment(rest)? {
+            begins_line |= rest.get(..rest.len() - behind.len())?.contains(['\n', '\r']);
+            rest = behind;
+            continue;
+        }
+        let (token, behind) = token(first, rest)?;
+        tokens.push(Placed { token, begins_line: std::mem::take(&mut begins_line) });
+        rest = behind;
+    }
+    Some(tokens)
+}
+
+/// What is behind a comment at the beginning of `rest`, if there is one.
+fn comment(rest: &str) -> Option<Option<&str>> {
+    if rest.starts_with("//") {
+        return Some(rest.get(rest.find(['\n', '\r', '\u{2028}', '\u{2029}']).unwrap_or(rest.len())..));
+    }
+    let Some(inside) = rest.strip_prefix("/*") else { return Some(None) };
+    let (_, behind) = inside.split_once("*/")?;
+    Some(Some(behind))
+}
+
+fn token(first: u8, rest: &str) -> Option<(Token<'_>, &str)> {
+    match first {
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
+            let (word, behind) = rest.split_at(length_of(rest, is_part));
+            Some((Token::Word(word), behind))
+        }
+        b'0'..=b'9' => number(rest),
+        b'"' | b'\'' => text(first, rest),
+        _ => {
+            let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign))?;
+            Some((Token::Sign(sign), rest.get(sign.len()..)?))
+        }
+    }
+}
+
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$')
+}
+
+fn length_of(text: &str, is: impl Fn(u8) -> bool) -> usize {
+    text.bytes().take_while(|byte| is(*byte)).count()
+}
+
+fn number(rest: &str) -> Option<(Token<'_>, &str)> {
+    let whole = length_of(rest, |byte| byte.is_ascii_digit());
+    let mut length = whole;
+    if rest.as_bytes().get(whole) == Some(&b'.') {
+        let fraction = length_of(rest.get(whole + 1..)?, |byte| byte.is_ascii_digit());
+        (fraction > 0).then_some(())?;
+        length += 1 + fraction;
+    }
+    let (text, behind) = rest.split_at_checked(length)?;
+    // Octal, hexadecimal and other ones.
+    if (text.starts_with('0') && whole > 1) || behind.bytes().next().is_some_and(is_part) {
+        return None;
+    }
+    Some((Token::Number(text.parse().ok()?), behind))
+}
+
+fn text(quote: u8, rest: &str) -> Option<(Token<'_>, &str)> {
+    let (mut out, mut characters) = (String::new(), rest.char_indices().skip(1));
+    loop {
+        let (at, character) = characters.next()?;
+        match character {
+            '"' | '\'' if character == char::from(quote) => {
+                return Some((Token::Text(out), rest.get(at + 1..)?));
+            }
+            '\\' => out.push(match characters.next()?.1 {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                other @ ('\\' | '"' | '\'' | '/') => other,
+                _ => return None,
+            }),
+            '\n' | '\r' | '\u{2028}' | '\u{2029}' => return None,
+            other => out.push(other),
+        }
+    }
+}
