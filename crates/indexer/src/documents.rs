@@ -4,7 +4,7 @@
 //! as its bytes, which functions see in base64. A tombstone has no rows, unless a design document maps those with extended
 //! attributes. Documents of the default collection come here, and no others.
 
-use std::{cell::OnceCell, collections::BTreeSet};
+use std::{borrow::Cow, cell::OnceCell, collections::BTreeSet};
 
 use base::{Cas, Datatype, Seqno, VbId};
 use engine::{FeedItem, subdoc::xattr::Blob};
@@ -135,13 +135,20 @@ impl Document {
             Some(Err(_)) => (Blob::EMPTY, &[][..]),
         };
         let is_json = datatype.contains(Datatype::JSON);
-        let content = content(version, body, (is_json, looks), !attributes.is_empty());
+        let has_attributes = !attributes.is_empty();
         let Version { vb, seqno, rev, cas, expiry, flags, deleted, .. } = *version;
         let facts = Facts { vb, rev, cas, expiry, flags, is_json, deleted };
-        let mut document = Self { id, seqno, content, facts, meta: OnceCell::new() };
-        if !attributes.is_empty() {
+        let gone = Content::Gone { attributes: has_attributes };
+        let mut document = Self { id, seqno, content: gone, facts, meta: OnceCell::new() };
+        if has_attributes {
             // They are part of the value, of which no more than the body is kept.
             document.meta = OnceCell::from(document.meta_with(&attributes));
+        }
+        if !deleted {
+            // What was inflated for this document alone is not copied once more.
+            let is_all = !inflated.is_empty() && body.len() == inflated.len();
+            let body = if is_all { Cow::Owned(inflated) } else { Cow::Borrowed(body) };
+            document.content = content(body, is_json, looks);
         }
         Ok(document)
     }
@@ -230,20 +237,21 @@ fn part(text: &str, names: &BTreeSet<String>, emitted: bool) -> Option<OwnedBody
     })
 }
 
-fn content(version: &Version<'_>, body: &[u8], (is_json, looks): (bool, bool), attributes: bool) -> Content {
-    if version.deleted {
-        return Content::Gone { attributes };
-    }
+fn content(body: Cow<'_, [u8]>, is_json: bool, looks: bool) -> Content {
     if body.len() > BODY_BYTES_MAX {
         return Content::Skipped(format!("document body is too large: {} bytes", body.len()));
     }
     if !is_json {
-        return Content::Body(if looks { OwnedBody::Binary(body.to_vec()) } else { OwnedBody::Unused });
+        return Content::Body(if looks { OwnedBody::Binary(body.into_owned()) } else { OwnedBody::Unused });
     }
-    match std::str::from_utf8(body) {
-        Ok(_) if !looks => Content::Body(OwnedBody::Unused),
-        Ok(text) => Content::Body(OwnedBody::Json(text.to_owned())),
-        Err(_) => Content::Skipped("the document is no JSON".to_owned()),
+    let text = match body {
+        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+    };
+    match text {
+        Some(_) if !looks => Content::Body(OwnedBody::Unused),
+        Some(text) => Content::Body(OwnedBody::Json(text.into_owned())),
+        None => Content::Skipped("the document is no JSON".to_owned()),
     }
 }
 

@@ -13,7 +13,7 @@ mod parser;
 mod run;
 mod value;
 
-use crate::js::{Row, Sources};
+use crate::js::{Failure, Row, Sources};
 
 /// A document of which rows are wanted.
 pub trait Given {
@@ -44,9 +44,13 @@ impl Programs {
         Some(Self(programs))
     }
 
-    /// The rows of each function, or nothing where the engine has to be asked.
+    /// The rows of each function, or nothing where the engine has to be asked. No function fails here.
     #[must_use]
-    pub fn rows(&self, document: &dyn Given) -> Option<Vec<Vec<Row>>> {
-        self.0.iter().map(|program| run::rows(program, document)).collect()
+    pub fn rows(&self, document: &dyn Given) -> Option<Vec<Result<Vec<Row>, Failure>>> {
+        let mut all = Vec::with_capacity(self.0.len());
+        for program in &self.0 {
+            all.push(Ok(run::rows(program, document)?));
+        }
+        Some(all)
     }
 }

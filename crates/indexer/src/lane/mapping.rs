@@ -128,7 +128,7 @@ impl<'p> Work<'p> {
         let is_body = matches!(document.content, Content::Body(_));
         let programs = member.programs.as_ref().filter(|_| is_body);
         if let Some(rows) = programs.and_then(|programs| programs.rows(document)) {
-            let mapped = Mapped { rows: Ok(rows.into_iter().map(Ok).collect()), logs: Vec::new() };
+            let mapped = Mapped { rows: Ok(rows), logs: Vec::new() };
             self.bytes += bytes(&mapped);
             self.mapped.push(Some(mapped));
             self.sent.push((document, false));

@@ -40,6 +40,15 @@ pub(super) struct DocumentChanges<'a> {
     states: &'a mut BTreeMap<VbId, VbState>,
     rows: Sorter,
     maps: usize,
+    scratch: Scratch,
+}
+
+/// Places that are used for one row after the other.
+#[derive(Default)]
+struct Scratch {
+    /// The text of the document's id.
+    own: Vec<u8>,
+    encoded: Vec<u8>,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -53,7 +62,7 @@ impl<'a> DocumentChanges<'a> {
         rows: Sorter,
         maps: usize,
     ) -> Self {
-        Self { sorted, states, rows, maps, key: Vec::new(), value: Vec::new() }
+        Self { sorted, states, rows, maps, scratch: Scratch::default() }
     }
 
     /// What changed in the trees of the map functions.
@@ -71,22 +80,18 @@ impl Changes for DocumentChanges<'_> {
         let (vb, docid) = self.sorted.key().and_then(|key| key.split_first_chunk::<2>()).ok_or(UNREADABLE)?;
         let vb = VbId(u16::from_be_bytes(*vb));
         let docid = std::str::from_utf8(docid).map_err(|_| UNREADABLE)?;
-        let mut own = Vec::new();
-        write_string(docid, &mut own);
+        let Scratch { own, encoded, key, value: row_value } = &mut self.scratch;
+        own.clear();
+        write_string(docid, own);
         let mut state = self.states.get_mut(&vb);
-        let mut changes = RowsOf {
-            docid,
-            rows: &mut self.rows,
-            maps: self.maps,
-            key: &mut self.key,
-            value: &mut self.value,
-        };
+        let mut changes =
+            RowsOf { docid, rows: &mut self.rows, maps: self.maps, encoded, key, value: row_value };
         if let Some(before) = before {
-            changes.gone(before, &own, state.as_deref_mut())?;
+            changes.gone(before, own, state.as_deref_mut())?;
         }
         let rows = self.sorted.value();
         if let Some(rows) = rows {
-            changes.come(vb, rows, &own, state.as_deref_mut(), value)?;
+            changes.come(vb, rows, own, state.as_deref_mut(), value)?;
         }
         if let Some(state) = state {
             state.documents =
@@ -103,6 +108,7 @@ struct RowsOf<'a> {
     docid: &'a str,
     rows: &'a mut Sorter,
     maps: usize,
+    encoded: &'a mut Vec<u8>,
     key: &'a mut Vec<u8>,
     value: &'a mut Vec<u8>,
 }
@@ -162,10 +168,10 @@ impl RowsOf<'_> {
         let text = std::str::from_utf8(text).map_err(|_| UNREADABLE)?;
         self.key.clear();
         self.key.extend_from_slice(&number.to_be_bytes());
-        let mut encoded = Vec::new();
-        encode_bounded(text, KEY_TEXT_MAX, &mut encoded)
+        self.encoded.clear();
+        encode_bounded(text, KEY_TEXT_MAX, self.encoded)
             .map_err(|_| IndexError::Damaged("a key of a document is none"))?;
-        row_key(&encoded, self.docid, ordinal, self.key);
+        row_key(self.encoded, self.docid, ordinal, self.key);
         Ok(())
     }
 }

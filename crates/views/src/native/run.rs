@@ -21,6 +21,10 @@ const NEAR: usize = 4;
 /// Arrays whose elements are noted, at most.
 const NOTED_MAX: usize = 8;
 
+/// Bytes of texts that are emitted the most, beside an id.
+const NULL_BYTES: usize = 4;
+const QUOTES_BYTES: usize = 2;
+
 /// The rows of a document, or nothing where that is not certain.
 pub(super) fn rows(program: &Program, document: &dyn Given) -> Option<Vec<Row>> {
     let mut run = Run {
@@ -142,7 +146,11 @@ impl<'a> Run<'a> {
     }
 
     fn emitted(&mut self, value: &'a Expression) -> Option<String> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(match value {
+            Expression::Null => NULL_BYTES,
+            Expression::Id => self.document.id().len() + QUOTES_BYTES,
+            _ => 0,
+        });
         if !self.write(value, &mut out)? {
             out.extend_from_slice(b"null");
         }
@@ -269,7 +277,7 @@ impl<'a> Run<'a> {
             self.members = Some(found);
         }
         match self.members.as_ref()?.get(number)? {
-            Some(text) => Value::of(text),
+            Some(text) => Value::of_read(text),
             None => Some(Value::Undefined),
         }
     }
@@ -284,7 +292,7 @@ impl<'a> Run<'a> {
                         found = Some(value);
                     }
                 })?;
-                found.map_or(Some(Value::Undefined), Value::of)
+                found.map_or(Some(Value::Undefined), Value::of_read)
             }
             (Value::Array(text), "length") => Some(Value::Number(self.elements(text)?.len() as f64)),
             (Value::Text(text), "length") => {
@@ -322,7 +330,7 @@ impl<'a> Run<'a> {
             }
             element
         };
-        element.map_or(Some(Value::Undefined), Value::of)
+        element.map_or(Some(Value::Undefined), Value::of_read)
     }
 
     /// The texts of the elements of an array.

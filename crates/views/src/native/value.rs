@@ -29,7 +29,7 @@ use Value::{Array, Bool, Null, Number, Object, Text, Undefined};
 impl<'a> Value<'a> {
     /// The value of a JSON text.
     pub(super) fn of(json: &'a str) -> Option<Self> {
-        let json = json.trim_matches([' ', '\t', '\n', '\r']);
+        let json = json.trim_start_matches([' ', '\t', '\n', '\r']);
         Some(match json.as_bytes().first()? {
             b'{' => Object(json),
             b'[' => Array(json),
@@ -47,6 +47,18 @@ impl<'a> Value<'a> {
                 }
             }
         })
+    }
+
+    /// The value of a text without blanks around it, which was read as one value.
+    pub(super) fn of_read(json: &'a str) -> Option<Self> {
+        match json.as_bytes().first()? {
+            b'{' => Some(Object(json)),
+            b'[' => Some(Array(json)),
+            b'"' if memchr::memchr(b'\\', json.as_bytes()).is_none() => {
+                Some(Text(Cow::Borrowed(json.get(1..json.len().checked_sub(1)?)?)))
+            }
+            _ => Self::of(json),
+        }
     }
 
     pub(super) fn is_true(&self) -> bool {
