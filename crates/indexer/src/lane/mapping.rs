@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// What one index needs of a batch, and what became of that.
 pub(super) struct Work<'p> {
     context: u32,
+    /// What a process is to be sent.
+    unsent: VecDeque<Sent>,
     /// Of each part the documents that it has not, and where that leads to.
     steps: Vec<(usize, Position)>,
     /// The places of what a process maps.
@@ -76,19 +78,13 @@ fn fresh(part: &Part, seqno: Seqno) -> impl Iterator<Item = &Document> {
 }
 
 impl<'p> Work<'p> {
-    /// Has documents of a batch mapped for an index; `context` is what the host knows its functions by. Where these can be run without
-    /// a process, the host gets no more than the documents that only the engine has an answer to.
+    /// Maps documents of a batch for an index, as far as that takes no process. [`Work::send`] has the others mapped.
     ///
     /// With more than `bytes_max` of rows it leaves the rest: [`finish`] throws all of them away.
-    pub(super) fn begin(
-        member: &Member,
-        context: u32,
-        parts: &'p [Part],
-        (host, setup): (&mut Host, &Setup),
-        bytes_max: usize,
-    ) -> Self {
+    pub(super) fn begin(member: &Member, parts: &'p [Part], setup: &Setup, bytes_max: usize) -> Self {
         let mut work = Self {
-            context,
+            context: 0,
+            unsent: VecDeque::new(),
             sent: Vec::new(),
             steps: Vec::new(),
             jobs: BTreeMap::new(),
@@ -99,7 +95,6 @@ impl<'p> Work<'p> {
             failure: None,
         };
         let mut positions: BTreeMap<VbId, Position> = BTreeMap::new();
-        let mut batch = Sent::default();
         for (number, part) in parts.iter().enumerate() {
             let before = positions.get(&part.vb).copied().unwrap_or_else(|| member.position(part.vb));
             if !member.wants_more(part.vb) {
@@ -112,18 +107,15 @@ impl<'p> Work<'p> {
                 if work.bytes > bytes_max {
                     break;
                 }
-                if !work.add(document, member, &mut batch) {
-                    work.submit(&mut batch, host);
-                }
+                work.add(document, member);
             }
         }
         work.charge.set(work.bytes);
-        work.submit(&mut batch, host);
         work
     }
 
-    /// Maps a document, or has it mapped with the batch. Says whether the batch may get larger.
-    fn add(&mut self, document: &'p Document, member: &Member, batch: &mut Sent) -> bool {
+    /// Maps a document, or notes it for a process.
+    fn add(&mut self, document: &'p Document, member: &Member) {
         let entry: &Entry = &member.entry;
         let is_body = matches!(document.content, Content::Body(_));
         let programs = member.programs.as_ref().filter(|_| is_body);
@@ -131,23 +123,38 @@ impl<'p> Work<'p> {
             let mapped = Mapped { rows: Ok(rows), logs: Vec::new() };
             self.bytes += bytes(&mapped);
             self.mapped.push(Some(mapped));
-            self.sent.push((document, false));
-            return true;
+            return self.sent.push((document, false));
         }
-        let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else { return true };
+        let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else { return };
         self.sent.push((document, matches!(one.body, OwnedBody::Part { .. })));
-        batch.places.push(self.mapped.len());
+        let is_full = |batch: &Sent| batch.documents.len() >= JOB_DOCUMENTS || batch.bytes >= JOB_BYTES;
+        if self.unsent.back().is_none_or(is_full) {
+            self.unsent.push_back(Sent::default());
+        }
+        if let Some(batch) = self.unsent.back_mut() {
+            batch.places.push(self.mapped.len());
+            batch.bytes += document.bytes();
+            batch.documents.push(one);
+        }
         self.mapped.push(None);
-        batch.bytes += document.bytes();
-        batch.documents.push(one);
-        batch.documents.len() < JOB_DOCUMENTS && batch.bytes < JOB_BYTES
     }
 
-    fn submit(&mut self, batch: &mut Sent, host: &mut Host) {
-        let Sent { documents, places, .. } = std::mem::take(batch);
-        if !documents.is_empty() {
-            self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), places);
+    /// Whether a process is to map something.
+    pub(super) fn needs_process(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Has a process map what is left; `context` is what the host knows the functions by.
+    pub(super) fn send(&mut self, context: u32, host: &mut Host) {
+        self.context = context;
+        for Sent { documents, places, .. } in std::mem::take(&mut self.unsent) {
+            self.jobs.insert(host.submit(Job::Map { context, documents }), places);
         }
+    }
+
+    /// Whether the rows are more than there is room for.
+    pub(super) fn is_too_much(&self, bytes_max: usize) -> bool {
+        self.bytes > bytes_max
     }
 
     /// Functions are asked again about a document of which they were given a part, and are given all of it.
@@ -320,9 +327,6 @@ pub(super) fn finish(
     shared: &Shared,
     bytes_max: usize,
 ) -> std::io::Result<Finished> {
-    if work.bytes > bytes_max {
-        return Ok(Finished::TooMuch);
-    }
     while !host.is_idle() {
         if shared.is_stopping() {
             return Ok(Finished::Stops);
@@ -330,7 +334,7 @@ pub(super) fn finish(
         for (id, report) in host.turn(PATIENCE)? {
             work.take(id, report, host, bytes_max);
         }
-        if work.bytes > bytes_max {
+        if work.is_too_much(bytes_max) {
             return Ok(Finished::TooMuch);
         }
         if work.held_up && bytes_max < usize::MAX && !host.is_idle() {
@@ -520,6 +524,7 @@ mod tests {
         let jobs = (0..sent.len()).map(|at| (at as JobId + 1, vec![at])).collect();
         Work {
             context: 0,
+            unsent: VecDeque::new(),
             steps: Vec::new(),
             jobs,
             mapped: vec![None; sent.len()],

@@ -418,14 +418,21 @@ impl Runner {
     /// Has each index changed by a group of parts, one after the other, so that no more than the rows of one are in memory.
     fn change_all(&mut self, parts: &[Part], bytes_max: usize, now: Duration) -> Finished {
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
-            let Some(context) = self.context(&signature) else { return Finished::Stops };
-            let (Some(member), Some(host)) = (self.members.get(&signature), self.host.as_mut()) else {
-                continue;
-            };
-            let mut work = Work::begin(member, context, parts, (host, &self.setup), bytes_max);
+            let Some(member) = self.members.get(&signature) else { continue };
+            let mut work = Work::begin(member, parts, &self.setup, bytes_max);
             if work.is_empty() {
                 continue;
             }
+            if work.is_too_much(bytes_max) {
+                return Finished::TooMuch;
+            }
+            if !work.needs_process() {
+                self.apply(signature, work, parts, now);
+                continue;
+            }
+            let Some(context) = self.context(&signature) else { return Finished::Stops };
+            let Some(host) = self.host.as_mut() else { continue };
+            work.send(context, host);
             match finish(host, &mut work, &self.shared, bytes_max) {
                 Ok(Finished::All) => self.apply(signature, work, parts, now),
                 Ok(unfinished) => {

@@ -10,7 +10,7 @@ use base::{Datatype, VbId};
 use settee_indexer::{Lane, Places, WaitError};
 
 use crate::following;
-use crate::world::{DIR, LONG, MANY, NUMBERS, World, document};
+use crate::world::{DIR, LONG, MANY, NUMBERS, PLAIN, World, document};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("an_index_is_a_map_over_the_bucket", an_index_is_a_map_over_the_bucket),
@@ -29,6 +29,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_query_waits_while_others_write", a_query_waits_while_others_write),
     ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
     ("what_needs_no_function_needs_no_process", what_needs_no_function_needs_no_process),
+    ("functions_of_plain_shapes_need_no_process", functions_of_plain_shapes_need_no_process),
     ("an_index_is_compacted_while_it_is_fed", an_index_is_compacted_while_it_is_fed),
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
     ("a_copy_lacks_its_index_until_that_is_close", following::a_copy_lacks_its_index_until_that_is_close),
@@ -325,6 +326,18 @@ fn what_needs_no_function_needs_no_process() {
     world.leave(vb);
     world.poll("the rows of a vBucket that left", || had(&world).is_none().then_some(()));
     assert_eq!(world.places.held(), 0, "showing that takes no process");
+}
+
+fn functions_of_plain_shapes_need_no_process() {
+    let mut world = World::new(&[("a", PLAIN)]);
+    world.change(300);
+    world.start();
+    world.wait_for(PLAIN).unwrap();
+    assert!(world.status_of(PLAIN).unwrap().rows.iter().all(|rows| *rows > 50));
+    assert_eq!(world.places.held(), 0);
+    world.define(&[("a", PLAIN), ("b", MANY)]);
+    world.check(MANY);
+    assert_eq!(world.places.held(), 1);
 }
 
 fn an_index_is_compacted_while_it_is_fed() {

@@ -30,9 +30,12 @@ pub(crate) const DIR: &str = "/indexes";
 
 /// By the number of a document, which has one where it is JSON.
 pub(crate) const NUMBERS: &str = r#"{"views":{"n":{"map":"function (doc, meta) { emit(doc.n, null); }"}}}"#;
-/// Two rows for each JSON document, and the whole of some with a reduction by a function.
+/// The same, where no document needs a process: it is a function of a plain shape, and looks at none that is no object.
+pub(crate) const PLAIN: &str =
+    r#"{"views":{"n":{"map":"function (doc, meta) { if (meta.type == 'json') emit(doc.n, null); }"}}}"#;
+/// Two rows for each JSON document, by a function that needs a process. The whole of some, with a reduction by a function.
 pub(crate) const MANY: &str = r#"{"views":{
-    "t":{"map":"function (doc, meta) { if (meta.type == 'json') { emit([doc.t, meta.id], doc.n); emit(doc.t, 1); } }","reduce":"_count"},
+    "t":{"map":"function (doc, meta) { if (meta.type == 'json') { emit([doc.t, meta.id.slice(0)], doc.n); emit(doc.t, 1); } }","reduce":"_count"},
     "odd":{"map":"function (doc, meta) { if (doc.n % 2) emit(doc.n, doc); }","reduce":"function (keys, values, rereduce) { return rereduce ? sum(values) : values.length; }"}
 }}"#;
 
