@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cluster", &["base"]),
     ("views", &["base", "storage"]),
     ("plan", &[]),
+    ("collect", &[]),
     ("console", &[]),
     ("watch", &[]),
     ("stats", &[]),
@@ -28,7 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("http", &["base", "cluster"]),
     ("service", &["base", "cluster", "engine", "http", "storage"]),
     ("capi", &["base", "cluster", "engine", "http", "indexer", "service", "storage", "views"]),
-    ("admin", &["base", "cluster", "console", "http", "stats", "watch"]),
+    ("admin", &["base", "cluster", "collect", "console", "http", "stats", "watch"]),
     ("replication", &["base", "protocol", "engine"]),
     ("node", &["base", "cluster", "engine", "replication"]),
     ("load", &["base", "client", "protocol"]),
@@ -53,7 +54,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "watch",
         ],
     ),
-    ("cli", &["base", "client", "daemon", "load", "plan", "torture", "views", "watch"]),
+    ("cli", &["base", "client", "collect", "daemon", "load", "plan", "torture", "views", "watch"]),
 ];
 
 /// Most files that may import one another in a circle.

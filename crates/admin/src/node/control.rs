@@ -2,6 +2,7 @@
 //! [`cluster::Metadata`].
 
 use std::{
+    path::PathBuf,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -159,6 +160,8 @@ pub trait NodeControl: Gate {
     fn probed(&self) -> Vec<Probed> {
         Vec::new()
     }
+    /// Where this node keeps archives of its logs that nobody has chosen another place for. It may be missing.
+    fn collected_folder(&self) -> PathBuf;
     /// Figures of the machine and the process.
     fn system(&self) -> SystemStats;
     /// What an administrator must know now, in the words of Couchbase's alerts where it has some.

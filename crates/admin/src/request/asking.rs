@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     call::Call,
-    figures::{NodeFigures, ask, question},
+    figures::{ask, question},
 };
 
 /// Asks every node that is shown for what it says of itself, of which this one says `own`; and the nodes that did not answer.
@@ -54,7 +54,7 @@ pub(crate) async fn every_about<T: DeserializeOwned + Send + 'static>(
 
 /// `POST /_settee/figures`: what this node says of itself to the others.
 pub(crate) fn show(call: &Call) -> Outcome {
-    let own = NodeFigures::own(call.api.control.as_ref(), &call.meta);
+    let own = call.api.figures.own(call.api.control.as_ref(), &call.meta);
     match serde_json::to_value(own) {
         Ok(figures) => Ok(reply::json_ok(&figures)),
         Err(error) => Err(reply::bad_request(&error.to_string())),

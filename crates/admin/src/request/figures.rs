@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use stats::SystemStats;
 
+use super::collecting::{Collecting, Told};
 use crate::node::control::{BucketStatsView, Callee, Indexing, NodeCall, NodeControl};
 
 /// Where a node tells its figures to the others.
@@ -43,11 +44,14 @@ pub(crate) struct NodeFigures {
     /// The certificate that its TLS ports show to clients, in PEM.
     #[serde(default)]
     pub(crate) certificate: Option<String>,
+    /// What it does to collect logs.
+    #[serde(default)]
+    pub(crate) collecting: Told,
 }
 
 impl NodeFigures {
     /// Those of this node.
-    pub(crate) fn own(control: &dyn NodeControl, meta: &Metadata) -> Self {
+    fn own(control: &dyn NodeControl, meta: &Metadata, collecting: Told) -> Self {
         let names = || meta.buckets.keys();
         Self {
             system: control.system(),
@@ -56,6 +60,7 @@ impl NodeFigures {
             compacting: names().map(|name| (name.clone(), control.compacting(name))).collect(),
             ready: names().filter(|name| control.bucket_is_ready(name)).cloned().collect(),
             certificate: control.certificates().chain_pem(),
+            collecting,
         }
     }
 
@@ -182,6 +187,8 @@ pub(crate) struct Figures {
     known: Mutex<BTreeMap<NodeId, (Instant, Arc<NodeFigures>)>>,
     /// Held by the task that asks; others wait for the answers instead of asking, too.
     asking: tokio::sync::Mutex<()>,
+    /// What this node does to collect logs.
+    pub(crate) collecting: Collecting,
 }
 
 impl Figures {
@@ -201,6 +208,11 @@ impl Figures {
         self.known(control.as_ref(), meta)
     }
 
+    /// Those of this node.
+    pub(crate) fn own(&self, control: &dyn NodeControl, meta: &Metadata) -> NodeFigures {
+        NodeFigures::own(control, meta, self.collecting.told())
+    }
+
     /// What is known without asking anybody.
     pub(crate) fn known(&self, control: &dyn NodeControl, meta: &Metadata) -> ClusterFigures {
         let mut known = self.lock();
@@ -210,7 +222,7 @@ impl Figures {
             .filter_map(|(&node, (at, figures))| Some((node, Known::said(figures, at.elapsed())?)));
         let mut all: BTreeMap<_, _> = said.collect();
         if let Some(this) = meta.node(&control.this_node()) {
-            let own = Arc::new(NodeFigures::own(control, meta));
+            let own = Arc::new(self.own(control, meta));
             all.insert(this.id, Known { figures: own, counts: true });
         }
         ClusterFigures(all)

@@ -3,6 +3,7 @@
 mod api;
 pub(crate) mod asking;
 mod call;
+pub(crate) mod collecting;
 pub(crate) mod figures;
 mod rights;
 mod route;

@@ -7,6 +7,7 @@ mod bucket_view;
 mod buckets;
 mod certificates;
 mod client_cert_auth;
+mod collecting;
 mod collections;
 pub(crate) mod console;
 mod design_documents;
@@ -103,20 +104,9 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["clusterInit" | "nodeInit"]
         | ["node", "controller", ..]
         | ["nodes", "self", "controller", "settings"] => setup::dispatch(call, &path).await,
-        ["controller", what @ "regenerateCertificate"] if post => certificates::act(call, what).await,
         ["_settee", name] if post => internal(call, name).await,
         ["_settee", "services", service] if post => questions::answer(call, service).await,
-        ["controller", "addNode" | "addNodeV2"] if post => membership::add_node(call, None).await,
-        ["controller", "ejectNode"] if post => membership::eject(call).await,
-        ["controller", "hardResetNode"] if post => membership::reset(call).await,
-        ["controller", "rebalance"] if post => rebalance::start(call).await,
-        ["controller", "stopRebalance"] if post => rebalance::stop(call).await,
-        ["controller", what] if failover::ROUTES.contains(what) && post => {
-            failover::dispatch(call, what).await
-        }
-        ["controller", "changePassword"] => password::change(call).await,
-        ["controller", "setAutoCompaction"] => settings::dispatch(call, &["autoCompaction"]).await,
-        ["controller", ..] => unsupported::controller(call, &path),
+        ["controller", ..] => controller(call, &path).await,
         ["logs"] if get => logs::show(call),
         ["settee", what @ ("alerts" | "forecast")] if get => alerts::of_every_node(call, what).await,
         ["settee", "alerts", "kinds"] if get => alerts::kinds(),
@@ -130,6 +120,27 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "latency", bucket] if get => latency::show(call, bucket).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
+    }
+}
+
+/// What is done to the cluster at once.
+async fn controller(call: &Call, path: &[&str]) -> Outcome {
+    let post = call.method == Method::POST;
+    match path {
+        ["controller", what @ "regenerateCertificate"] if post => certificates::act(call, what).await,
+        ["controller", "addNode" | "addNodeV2"] if post => membership::add_node(call, None).await,
+        ["controller", "ejectNode"] if post => membership::eject(call).await,
+        ["controller", "hardResetNode"] if post => membership::reset(call).await,
+        ["controller", "rebalance"] if post => rebalance::start(call).await,
+        ["controller", "stopRebalance"] if post => rebalance::stop(call).await,
+        ["controller", "startLogsCollection"] if post => collecting::start(call).await,
+        ["controller", "cancelLogsCollection"] if post => collecting::cancel(call).await,
+        ["controller", what] if failover::ROUTES.contains(what) && post => {
+            failover::dispatch(call, what).await
+        }
+        ["controller", "changePassword"] => password::change(call).await,
+        ["controller", "setAutoCompaction"] => settings::dispatch(call, &["autoCompaction"]).await,
+        _ => unsupported::controller(call, path),
     }
 }
 
@@ -155,6 +166,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "alerts" => return alerts::show(call),
         "probes" => return probe::show(call),
         "documents" => return documents::answer(call).await,
+        "collecting" => return collecting::answer(call),
         _ => {}
     }
     let from = auth::number_of(&call.meta, &call.user);

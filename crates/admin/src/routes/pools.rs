@@ -7,7 +7,8 @@ use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
 use super::{
-    alerts as alert_routes, design_documents, groups, nodes, rebalance, storage_totals::storage_totals,
+    alerts as alert_routes, collecting, design_documents, groups, nodes, rebalance,
+    storage_totals::storage_totals,
 };
 use crate::{
     node::{
@@ -123,6 +124,10 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
             "reAddNode": controller("reAddNode"), "ejectNode": controller("ejectNode"),
             "setRecoveryType": controller("setRecoveryType"),
             "setAutoCompaction": controller("setAutoCompaction"),
+            "clusterLogsCollection": {
+                "startURI": format!("/controller/startLogsCollection?uuid={uuid}"),
+                "cancelURI": format!("/controller/cancelLogsCollection?uuid={uuid}"),
+            },
         },
         "alerts": alerts(call),
         "counters": {},
@@ -200,6 +205,7 @@ fn tasks(call: &Call) -> Outcome {
             }));
         }
     }
+    tasks.extend(collecting::task(call));
     Ok(json_ok(&Value::Array(tasks)))
 }
 

@@ -90,8 +90,12 @@ pub(crate) const ROUTES: &[Route] = &[
     get("pools/default/terseClusterInfo", POOLS, "Name, identity and state of the cluster.").figures(),
     post("pools/default/stats/range", Needs::AnyBucket(P::Stats), "The past of several series."),
     get("pools/default/stats/range/**", Needs::AnyBucket(P::Stats), "The past of the series of one name."),
-    get("pools/default/tasks", SEES, "What is under way: rebalance, warm-up, compaction, indexing.")
-        .figures(),
+    get(
+        "pools/default/tasks",
+        SEES,
+        "What is under way: rebalance, warm-up, compaction, indexing, archives of logs.",
+    )
+    .figures(),
     get("pools/default/rebalanceProgress", SEES, "How far the rebalance is.").figures(),
     get("pools/default/pendingRetryRebalance", SEES, "The rebalance that is to be tried again.").figures(),
     get("pools/default/remoteClusters", SEES, "Clusters that this one replicates to.").figures(),
@@ -376,6 +380,15 @@ pub(crate) const ROUTES: &[Route] = &[
     post("controller/hardResetNode", Needs::Everything, "Makes this node a new one, without its data."),
     post("controller/rebalance", MANAGES, "Starts a rebalance.").figures(),
     post("controller/stopRebalance", MANAGES, "Stops the rebalance."),
+    // Logs tell of security, too.
+    post(
+        "controller/startLogsCollection",
+        Needs::Everything,
+        "Has nodes make an archive of logs, figures and settings each.",
+    )
+    .figures(),
+    post("controller/cancelLogsCollection", Needs::Everything, "Ends the making of these archives.")
+        .figures(),
     post("controller/failOver", MANAGES, "Fails nodes over at once."),
     post("controller/startFailover", MANAGES, "Fails nodes over at once."),
     post(
@@ -474,8 +487,6 @@ pub(crate) const ROUTES: &[Route] = &[
     // What is known and not built.
     absent("!GET", "controller/createReplication", MANAGES, "Replication to another cluster."),
     absent("!GET", "controller/cancelXDCR/**", MANAGES, "Replication to another cluster."),
-    absent("!GET", "controller/startLogsCollection", MANAGES, "An archive of all logs."),
-    absent("!GET", "controller/cancelLogsCollection", MANAGES, "An archive of all logs."),
     absent("!GET", "controller/uploadClusterCA", SECURES, "An authority of the cluster for clients."),
     absent(
         "!GET",

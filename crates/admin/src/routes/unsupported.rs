@@ -11,8 +11,6 @@ const CONTROLLERS: &[(&str, &str)] = &[
     ("createReplication", "Replication between clusters is not supported yet."),
     ("cancelXDCR", "Replication between clusters is not supported yet."),
     ("uploadClusterCA", "Put the certificate into the node's folder inbox/CA, and load it from there."),
-    ("startLogsCollection", "Collecting logs is not supported yet."),
-    ("cancelLogsCollection", "Collecting logs is not supported yet."),
     ("resetAdminPassword", "Resetting the administrator's password over REST is not supported."),
     ("lockAdmin", "Locking the administrator is not supported."),
     ("unlockAdmin", "Locking the administrator is not supported."),

@@ -6,6 +6,7 @@ mod alternate;
 mod browser;
 mod certificates;
 mod cluster;
+mod collecting;
 mod conformance;
 mod connections;
 mod console;

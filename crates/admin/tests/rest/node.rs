@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    path::PathBuf,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed},
     sync::{Arc, Mutex},
 };
@@ -73,7 +74,11 @@ pub(crate) struct FakeNode {
     pub(crate) is_behind: AtomicBool,
     /// What keeps it from serving.
     pub(crate) obstacles: Mutex<Vec<Obstacle>>,
+    /// Whether no other node answers, nor says that it does not.
+    pub(crate) is_cut_off: AtomicBool,
     pub(crate) certificates: Arc<FakeCertificates>,
+    /// Around the folder of its archives of logs.
+    pub(crate) collected: tempfile::TempDir,
     /// Its documents by collection and key, and how often it says first that a copy is not here.
     pub(crate) documents: Mutex<BTreeMap<(u32, Vec<u8>), Document>>,
     pub(crate) elsewhere: AtomicUsize,
@@ -139,7 +144,9 @@ impl FakeNode {
             asked: Mutex::default(),
             is_behind: AtomicBool::new(false),
             obstacles: Mutex::default(),
+            is_cut_off: AtomicBool::new(false),
             certificates: Arc::default(),
+            collected: tempfile::tempdir().unwrap(),
             documents: Mutex::default(),
             elsewhere: AtomicUsize::new(0),
             hotter: AtomicUsize::new(0),
@@ -155,7 +162,7 @@ impl FakeNode {
     }
 
     /// Replaces what it is part of.
-    fn become_part_of(&self, meta: Metadata) {
+    pub(crate) fn become_part_of(&self, meta: Metadata) {
         self.rev.send_replace(meta.rev);
         *self.meta.lock().unwrap() = Arc::new(meta);
     }
@@ -339,7 +346,11 @@ impl NodeControl for FakeNode {
         if let Callee::Stranger { tls, .. } = &call.to {
             self.asked.lock().unwrap().push((call.path.clone(), *tls));
         }
+        let is_cut_off = self.is_cut_off.load(Relaxed);
         Box::pin(async move {
+            if is_cut_off {
+                std::future::pending::<()>().await;
+            }
             let mut credentials = call.credentials;
             let (host, port) = match call.to {
                 Callee::Stranger { host, port, .. } => (host, port),
@@ -464,6 +475,9 @@ impl NodeControl for FakeNode {
             disk_used,
             ..SystemStats::default()
         }
+    }
+    fn collected_folder(&self) -> PathBuf {
+        self.collected.path().join("collected")
     }
     fn obstacles(&self) -> Vec<Obstacle> {
         self.obstacles.lock().unwrap().clone()

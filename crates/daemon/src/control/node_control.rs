@@ -2,6 +2,7 @@
 
 use std::{
     net::IpAddr,
+    path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -407,6 +408,10 @@ impl NodeControl for Control {
             since_secs: firing.since_secs,
         };
         self.alerting().firing().into_iter().map(shown).collect()
+    }
+
+    fn collected_folder(&self) -> PathBuf {
+        self.gauges.collected_folder()
     }
 
     fn obstacles(&self) -> Vec<Obstacle> {

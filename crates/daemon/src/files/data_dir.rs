@@ -11,6 +11,7 @@
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
 //! DIR/services/NAME/    what the service of that name keeps; of `views`: the indexes of bucket UUID in UUID/
 //! DIR/objectives        what was counted for objectives of buckets (`crate::watching::objectives`)
+//! DIR/collected/        archives of logs that an administrator has had the node make, three at most
 //! DIR/history/UUID      the past of a bucket's statistics (`crate::past::history`)
 //! DIR/shards/UUID       how many shards a bucket has (`crate::files::shards`)
 //! ```
@@ -55,6 +56,8 @@ pub enum DataDirError {
 
 /// The file with what was counted for objectives of buckets.
 pub(crate) const OBJECTIVES: &str = "objectives";
+/// The folder of archives of logs that an administrator has had this node make.
+pub(crate) const COLLECTED: &str = "collected";
 /// The folder of the past of statistics.
 pub(crate) const HISTORY: &str = "history";
 /// Folders within one another that are tightened: more than there are, so that a link in a circle ends.

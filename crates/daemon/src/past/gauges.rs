@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::CString,
+    ffi::{CString, OsStr},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -70,6 +70,12 @@ impl Gauges {
         let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
         let (seconds, history, latencies) = Default::default();
         Self { data_dir, history_folder, seconds, history, latencies, started: Instant::now() }
+    }
+
+    /// Where archives of logs go that nobody has chosen another place for.
+    pub(crate) fn collected_folder(&self) -> PathBuf {
+        let folder = OsStr::from_bytes(self.data_dir.as_bytes());
+        Path::new(folder).join(data_dir::COLLECTED)
     }
 
     /// Where the data lies.
