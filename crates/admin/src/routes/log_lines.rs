@@ -1,11 +1,13 @@
 //! `/settee/logs`: the last lines of this node's own log. Of Settee alone.
 
+use std::sync::OnceLock;
+
 use base::recent_log::OF_PROCESS;
 use http::reply::{self, Outcome, Refusal, json_ok};
 use serde_json::{Value, json};
 
 use super::nodes;
-use crate::request::Call;
+use crate::{node::time::now_ms, request::Call};
 
 /// Lines of an answer, and where a request does not say.
 const LINES_MAX: usize = 10_000;
@@ -38,7 +40,15 @@ pub(super) fn show(call: &Call) -> Outcome {
     let lines: Vec<Value> =
         lines.into_iter().map(|(number, text)| json!({ "number": number, "text": text })).collect();
     let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::hostname(call, node));
-    Ok(json_ok(&json!({ "node": node, "oldest": OF_PROCESS.oldest(), "newest": newest, "lines": lines })))
+    Ok(json_ok(
+        &json!({ "node": node, "process": process(), "oldest": OF_PROCESS.oldest(), "newest": newest, "lines": lines }),
+    ))
+}
+
+/// Tells this process from the ones before and after it on this node: their lines are numbered from the beginning, too.
+fn process() -> u64 {
+    static FIRST_ASKED_MS: OnceLock<u64> = OnceLock::new();
+    *FIRST_ASKED_MS.get_or_init(now_ms)
 }
 
 fn refused(name: &str, text: &str) -> Refusal {

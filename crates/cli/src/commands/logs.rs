@@ -66,9 +66,27 @@ pub(crate) struct Args {
 struct Reader {
     node: String,
     rest: Rest,
-    newest: u64,
+    place: Place,
     /// It did not answer last time.
     is_silent: bool,
+}
+
+/// How far a log was read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Place {
+    newest: u64,
+    /// Which life of the node that log is of; an older node does not say.
+    process: Option<u64>,
+}
+
+impl Place {
+    /// The place behind an answer to a question about what follows this one. `None` where the log has begun anew since: the answer
+    /// leaves out what the new one has up to here.
+    fn behind(&self, told: &Value) -> Option<Self> {
+        let (newest, process) = (told["newest"].as_u64().unwrap_or(0), told["process"].as_u64());
+        let is_anew = newest < self.newest || (self.newest > 0 && process != self.process);
+        (!is_anew).then_some(Self { newest, process })
+    }
 }
 
 /// A line, in the order in which lines are told: each begins with its time.
@@ -88,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .map(|name| Reader {
             node: name.to_owned(),
             rest: args.access.rest(name).within(PATIENCE),
-            newest: 0,
+            place: Place::default(),
             is_silent: false,
         })
         .collect();
@@ -126,32 +144,39 @@ impl Reader {
     /// What has come since the look before. That a node does not answer is told once.
     fn read(&mut self, args: &Args) -> Result<Vec<Line>, Failure> {
         // Lines that have come since are all wanted, however many were asked for at first.
-        let limit = if self.newest == 0 { args.lines } else { LINES_MAX };
-        let path = format!(
-            "/settee/logs?after={}&limit={limit}&level={}&contains={}",
-            self.newest,
-            args.level,
-            percent(&args.contains)
-        );
-        let told = match self.rest.get_json(&path) {
-            Ok(told) => told,
+        let limit = if self.place == Place::default() { args.lines } else { LINES_MAX };
+        let mut told = self.ask(args, self.place.newest, limit)?;
+        let mut next = self.place.behind(&told);
+        if next.is_none() {
+            eprintln!("settee: {} was started anew, and so was its log", self.node);
+            self.place = Place::default();
+            told = self.ask(args, 0, LINES_MAX)?;
+            next = self.place.behind(&told);
+        }
+        if let Some(text) = gap(&told, self.place.newest) {
+            eprintln!("settee: {}: {text}", self.node);
+        }
+        self.place = next.unwrap_or_default();
+        Ok(lines_of(&told, &self.node))
+    }
+
+    fn ask(&mut self, args: &Args, after: u64, limit: usize) -> Result<Value, Failure> {
+        let (level, contains) = (&args.level, percent(&args.contains));
+        let path = format!("/settee/logs?after={after}&limit={limit}&level={level}&contains={contains}");
+        match self.rest.get_json(&path) {
+            Ok(told) => {
+                self.is_silent = false;
+                Ok(told)
+            }
             Err(error) => {
                 let failure = failed(format_args!("{} does not show its log", self.node), error);
                 if !self.is_silent {
                     eprintln!("settee: {failure}");
                 }
                 self.is_silent = true;
-                return Err(failure);
+                Err(failure)
             }
-        };
-        self.is_silent = false;
-        let newest = told["newest"].as_u64().unwrap_or(0);
-        if let Some(text) = gap(&told, self.newest) {
-            eprintln!("settee: {}: {text}", self.node);
         }
-        // A node that was started anew counts from the beginning.
-        self.newest = if newest < self.newest { 0 } else { newest };
-        Ok(lines_of(&told, &self.node))
     }
 }
 
@@ -211,6 +236,18 @@ mod tests {
         assert!(gap(&told(15, 3), 10).unwrap().starts_with("4 lines"));
         assert!(gap(&told(1, LINES_MAX), 10).is_some());
         assert_eq!(gap(&json!({ "lines": [] }), 10), None, "an older node does not say");
+    }
+
+    #[test]
+    fn a_log_that_has_begun_anew_is_read_from_its_beginning_however_long_it_is() {
+        let told = |newest: u64, process: u64| json!({ "newest": newest, "process": process, "lines": [] });
+        let place = Place::default().behind(&told(40, 7)).unwrap();
+        assert_eq!(place, Place { newest: 40, process: Some(7) });
+        assert_eq!(place.behind(&told(45, 7)).map(|place| place.newest), Some(45));
+        // It has told more since its start than before.
+        assert_eq!(place.behind(&told(90, 8)), None);
+        assert_eq!(place.behind(&json!({ "newest": 3 })), None, "an older node counts from the beginning");
+        assert!(Place::default().behind(&told(90, 8)).is_some());
     }
 
     #[test]
