@@ -63,6 +63,7 @@ function Authorities({ rows, refuse }) {
   return <Table caption="Authorities" columns={columns} rows={rows} keyOf={(row) => `${row.type} ${row.id}`} />;
 }
 
+/** It keeps what is typed. Settings that have changed since need a new one: saving would bring the old ones back. */
 function ByCertificate({ login, done }) {
   const [prefixes, setPrefixes] = useState(login.prefixes ?? []);
   const set = (index, change) => setPrefixes(prefixes.map((one, at) => (at === index ? { ...one, ...change } : one)));
@@ -139,7 +140,7 @@ export function Certificates() {
         </section>
         <section class="card" aria-labelledby="login">
           <h2 id="login">Log-in by certificate</h2>
-          <ByCertificate login={login} done={seen.refresh} />
+          <ByCertificate key={JSON.stringify(login)} login={login} done={seen.refresh} />
         </section>
       </div>
       {dialog?.what === 'anew' ? <Anew close={close} /> : null}
