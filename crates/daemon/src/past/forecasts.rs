@@ -103,13 +103,24 @@ impl Looking<'_> {
 
     /// The disk, which every bucket's past tells of.
     fn disk_of(&self, disk: &DiskLevel, buckets: &[Arc<Bucket>]) -> Option<Foretold> {
-        let free = buckets.iter().map(|bucket| self.points(bucket.name(), "settee_disk_free"));
-        let longest = free.max_by_key(Vec::len)?;
-        let used = |point: Point| Point { value: disk.total as f64 - point.value, ..point };
-        let points: Vec<Point> = longest.into_iter().map(used).collect();
+        let of = |bucket: &Arc<Bucket>, stat| self.points(bucket.name(), stat);
+        let free = buckets.iter().map(|bucket| (bucket, of(bucket, "settee_disk_free")));
+        let (bucket, free) = free.max_by_key(|(_, free)| free.len())?;
+        let points = used(&free, &of(bucket, "settee_disk_total"), disk.total as f64);
         let limit = disk.total.saturating_sub(disk.free_min) as f64;
         foretell(Limit::Disk, None, &points, limit, self.now_secs)
     }
+}
+
+/// What was in use of a disk, whose size may have changed meanwhile. What was free before its size was noted was free of the first size
+/// that was, or of the one that it has now.
+fn used(free: &[Point], totals: &[Point], total_now: f64) -> Vec<Point> {
+    let known: Vec<&Point> = totals.iter().filter(|point| point.value > 0.0).collect();
+    let total_at = |at_secs| {
+        let next = known.partition_point(|point| point.at_secs < at_secs);
+        known.get(next).map_or(total_now, |point| point.value)
+    };
+    free.iter().map(|point| Point { value: total_at(point.at_secs) - point.value, ..*point }).collect()
 }
 
 /// Nothing where the figure is not known at all.
@@ -144,4 +155,24 @@ fn foretell(
         past: JUDGED_DAYS.into_iter().filter_map(judged).collect(),
         at_secs: now_secs,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_use_of_a_disk_is_the_same_after_the_disk_was_made_larger() {
+        let points = |values: &[(u64, f64)]| -> Vec<Point> {
+            values.iter().map(|&(at_secs, value)| Point { at_secs, value }).collect()
+        };
+        let free = points(&[(1, 20.0), (2, 10.0), (3, 110.0), (4, 100.0)]);
+        let values = |totals: &[(u64, f64)]| -> Vec<f64> {
+            used(&free, &points(totals), 200.0).iter().map(|point| point.value).collect()
+        };
+        assert_eq!(values(&[(1, 100.0), (2, 100.0), (3, 200.0), (4, 200.0)]), [80.0, 90.0, 90.0, 100.0]);
+        // An earlier version has not noted the size.
+        assert_eq!(values(&[(2, 100.0), (3, 200.0)]), [80.0, 90.0, 90.0, 100.0]);
+        assert_eq!(values(&[(1, 0.0)]), [180.0, 190.0, 90.0, 100.0]);
+    }
 }

@@ -36,6 +36,7 @@ pub struct NodeFacts {
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
     pub(crate) disk_free: u64,
+    pub(crate) disk_total: u64,
     pub(crate) disk_free_min: u64,
     pub(crate) disk_low: bool,
     /// Where actives serve only under a lease.
@@ -59,6 +60,7 @@ impl NodeFacts {
             bytes_read: load(&totals.bytes_read),
             bytes_written: load(&totals.bytes_written),
             disk_free: disk.free,
+            disk_total: disk.total,
             disk_free_min: disk.free_min,
             disk_low: disk.low,
             lease_millis: shared.lease.left_millis(lease::clock_millis()),

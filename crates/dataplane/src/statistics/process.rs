@@ -48,6 +48,9 @@ pub(crate) static PROCESS_DISK: &[Row<F>] = &[
     gauge(&["settee_disk_free"], Unit::Bytes, "Free bytes of the file system with the data.", |f: &F| {
         f.disk_free.into()
     }),
+    gauge(&["settee_disk_total"], Unit::Bytes, "Size of the file system with the data.", |f: &F| {
+        f.disk_total.into()
+    }),
     gauge(
         &["settee_disk_free_min"],
         Unit::Bytes,
