@@ -7,12 +7,23 @@ knows who leads.
 
 import signal
 import time
+from pathlib import Path
 
 from . import documents, kv
 from .node import PASSWORD, USERNAME, Node
 from .rest import RestError
 
 REBALANCE_SECONDS = 300.0
+STOP_SECONDS = 30.0
+
+
+def is_stopped(task):
+    """Whether a thread, by its folder in /proc, runs no more until SIGCONT. One that has ended does not run either."""
+    try:
+        state = (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return True
+    return state in "TtZX"
 
 
 class ClusterNode(Node):
@@ -34,8 +45,15 @@ class ClusterNode(Node):
         return super().initialise(**changes)
 
     def pause(self):
-        """SIGSTOP: it is there, and says nothing."""
+        """SIGSTOP: it is there, and says nothing.
+
+        Comes back when all of its threads have stopped. On a busy machine, others go on for a while after one has the signal.
+        """
         self.process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_SECONDS
+        while not all(is_stopped(task) for task in Path(f"/proc/{self.process.pid}/task").iterdir()):
+            assert time.monotonic() < deadline, f"{self.address} does not stop"
+            time.sleep(0.002)
         self.paused = True
 
     def resume(self):

@@ -43,8 +43,9 @@ for (const scheme of ['couchbase', 'couchbases']) {
           manager.updateBucket({ ...settings, numReplicas: 1, minimumDurabilityLevel: Majority }))
         await manager.updateBucket({ ...settings, numReplicas: 1, minimumDurabilityLevel: None })
         await collection(name).upsert(key, 2)
-        await assert.rejects(
-          collection(name).upsert(key, 3, { durabilityLevel: Majority }), couchbase.DurabilityImpossibleError)
+        // The node takes over the new number of copies a moment after the answer.
+        await eventually(() => assert.rejects(
+          collection(name).upsert(key, 3, { durabilityLevel: Majority }), couchbase.DurabilityImpossibleError))
       } finally {
         await manager.dropBucket(name)
       }
