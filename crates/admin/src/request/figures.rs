@@ -70,40 +70,45 @@ impl NodeFigures {
     }
 }
 
-/// What is known of every node now. Nodes that have not answered for long are missing.
+/// What every node has said last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterFigures(BTreeMap<NodeId, Known>);
 
-/// What a node has said, and whether that is recent enough to be added up.
+/// What a node has said, and how long ago.
 #[derive(Clone, Debug)]
 struct Known {
     figures: Arc<NodeFigures>,
-    counts: bool,
+    age: Duration,
 }
 
 impl Known {
-    /// What was said so long ago; nothing after a while.
-    fn said(figures: &Arc<NodeFigures>, age: Duration) -> Option<Self> {
-        let counts = age < FRESH + PATIENCE;
-        (age < REMEMBERED).then(|| Self { figures: Arc::clone(figures), counts })
+    /// Whether it is recent enough to be added up.
+    fn counts(&self) -> bool {
+        self.age < FRESH + PATIENCE
     }
 }
 
 impl ClusterFigures {
-    /// What a node said last.
+    /// What a node said last; nothing where it has not answered for long.
     pub(crate) fn node(&self, node: NodeId) -> Option<&NodeFigures> {
-        self.0.get(&node).map(|known| known.figures.as_ref())
+        self.0.get(&node).filter(|known| known.age < REMEMBERED).map(|known| known.figures.as_ref())
+    }
+
+    /// What a node said last, however long ago; and how long, where it does not count any more.
+    pub(crate) fn last(&self, node: NodeId) -> Option<(&NodeFigures, Option<Duration>)> {
+        let known = self.0.get(&node)?;
+        Some((&known.figures, (!known.counts()).then_some(known.age)))
     }
 
     /// What counts now of every node.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeFigures)> {
-        let counting = self.0.iter().filter(|(_, known)| known.counts);
+        let counting = self.0.iter().filter(|(_, known)| known.counts());
         counting.map(|(&node, known)| (node, known.figures.as_ref()))
     }
 
     /// Members whose figures do not count now: sums are without them.
     pub(crate) fn missing<'a>(&'a self, meta: &'a Metadata) -> impl Iterator<Item = &'a NodeInfo> {
-        let counts = |node: &NodeInfo| self.0.get(&node.id).is_some_and(|known| known.counts);
+        let counts = |node: &NodeInfo| self.0.get(&node.id).is_some_and(Known::counts);
         meta.active_nodes().filter(move |node| !counts(node))
     }
 
@@ -216,14 +221,14 @@ impl Figures {
     /// What is known without asking anybody.
     pub(crate) fn known(&self, control: &dyn NodeControl, meta: &Metadata) -> ClusterFigures {
         let mut known = self.lock();
-        known.retain(|node, (at, _)| at.elapsed() < REMEMBERED && meta.node_by_id(*node).is_some());
+        known.retain(|node, _| meta.node_by_id(*node).is_some());
         let said = known
             .iter()
-            .filter_map(|(&node, (at, figures))| Some((node, Known::said(figures, at.elapsed())?)));
+            .map(|(&node, (at, figures))| (node, Known { figures: Arc::clone(figures), age: at.elapsed() }));
         let mut all: BTreeMap<_, _> = said.collect();
         if let Some(this) = meta.node(&control.this_node()) {
             let own = Arc::new(self.own(control, meta));
-            all.insert(this.id, Known { figures: own, counts: true });
+            all.insert(this.id, Known { figures: own, age: Duration::ZERO });
         }
         ClusterFigures(all)
     }
@@ -280,12 +285,15 @@ mod tests {
         figures.buckets.insert("b".into(), BucketStatsView { items: 3, ..Default::default() });
         let figures = Arc::new(figures);
         let told = |age: u64| {
-            let known = Known::said(&figures, Duration::from_millis(age));
-            ClusterFigures(known.into_iter().map(|known| (NodeId(1), known)).collect())
+            let known = Known { figures: Arc::clone(&figures), age: Duration::from_millis(age) };
+            ClusterFigures(BTreeMap::from([(NodeId(1), known)]))
         };
         for (age, is_known, items) in [(0, true, 3), (1_900, true, 3), (2_000, true, 0), (10_000, false, 0)] {
             let told = told(age);
             assert_eq!((told.node(NodeId(1)).is_some(), told.sum("b").items), (is_known, items), "{age} ms");
+            let (last, old) = told.last(NodeId(1)).unwrap();
+            let expected = (3, (items == 0).then_some(Duration::from_millis(age)));
+            assert_eq!((last.sum().items, old), expected, "what was said last can be shown with its age");
         }
     }
 

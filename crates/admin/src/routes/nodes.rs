@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::storage_totals::storage_totals;
 use crate::{
     node::versions::{PRODUCT_VERSION, SETTEE_VERSION},
-    request::{Call, figures::NodeFigures},
+    request::Call,
 };
 use http::reply::{self, Outcome, json_ok};
 
@@ -125,7 +125,8 @@ fn recovery_type(node: &NodeInfo) -> &'static str {
 
 /// One node; with `bucket`, its status is that of the bucket on it.
 pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value {
-    let system = call.figures.node(node.id).map(|figures| figures.system).unwrap_or_default();
+    let (last, age) = call.figures.last(node.id).unzip();
+    let system = last.map(|figures| figures.system).unwrap_or_default();
     let ports = &node.ports;
     let mut shown_ports = json!({ "direct": ports.kv, "proxy": ports.memcached });
     for (name, port) in [("httpsMgmt", ports.mgmt_tls), ("httpsCAPI", ports.capi_tls)] {
@@ -165,6 +166,9 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
             "memory": system.memory,
         },
     });
+    if let Some(age) = age.flatten() {
+        view["settee"]["figuresAgeSecs"] = age.as_secs().into();
+    }
     if let Some(addresses) = config::alternate_addresses(node) {
         view["alternateAddresses"] = addresses;
     }
@@ -187,7 +191,7 @@ fn system_stats(system: &SystemStats) -> Value {
 }
 
 fn interesting_stats(call: &Call, node: &NodeInfo) -> Value {
-    let sum = call.figures.node(node.id).map(NodeFigures::sum).unwrap_or_default();
+    let sum = call.figures.last(node.id).map(|(figures, _)| figures.sum()).unwrap_or_default();
     json!({
         "curr_items": sum.items, "curr_items_tot": sum.items + sum.replica_items, "mem_used": sum.mem_used,
         "couch_docs_actual_disk_size": sum.disk_used, "couch_docs_data_size": sum.data_used,

@@ -244,3 +244,30 @@ fn a_node_is_reset_by_full_administrators_and_as_often_as_they_like() {
     assert_eq!(node.get("/pools").json()["pools"], serde_json::json!([]));
     assert_eq!(reset(None), 200);
 }
+
+#[test]
+fn a_node_that_is_silent_is_shown_with_what_it_said_last_and_how_long_ago_that_was() {
+    let (first, second) = crate::collecting::two();
+    assert_eq!(first.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0").status, 202);
+    let name = second.address.to_string();
+    let shown = || {
+        let nodes = first.get("/pools/default").json()["nodes"].as_array().unwrap().clone();
+        nodes.into_iter().find(|node| node["configuredHostname"] == name.as_str()).unwrap()
+    };
+    let began = std::time::Instant::now();
+    let fresh = shown();
+    assert_eq!(fresh["settee"]["figuresAgeSecs"].as_u64(), None, "{fresh:#}");
+    assert_eq!(fresh["memoryTotal"], 16_u64 << 30, "{fresh:#}");
+    drop(second);
+    loop {
+        let old = shown();
+        assert_eq!(old["memoryTotal"], 16_u64 << 30, "{old:#}");
+        // Until then it could be one that is only slow.
+        if old["status"] == "unhealthy" {
+            assert!(old["settee"]["figuresAgeSecs"].as_u64().unwrap() >= 10, "{old:#}");
+            break;
+        }
+        assert!(began.elapsed().as_secs() < 60, "{old:#}");
+        std::thread::yield_now();
+    }
+}

@@ -45,7 +45,7 @@ fn tar(option: &str, path: &str, file: &[&str]) -> String {
 }
 
 /// Two members that know the same.
-fn two() -> (TestNode, TestNode) {
+pub(crate) fn two() -> (TestNode, TestNode) {
     let (first, second) = (TestNode::initialized(), TestNode::fresh_with_uuid("2222"));
     let form = format!("hostname=http://{}&user=&password=&services=kv", second.address);
     let added = first.post("/controller/addNode", &form);

@@ -193,10 +193,12 @@ pub(super) const NODES: [&str; 7] = ["NODE", "STATUS", "CPU", "MEMORY", "DOCUMEN
 
 pub(super) fn node_row(node: &Value) -> Vec<String> {
     let (stats, system) = (&node["interestingStats"], &node["systemStats"]);
+    let age = node["settee"]["figuresAgeSecs"].as_u64();
+    let age = age.map_or_else(String::new, |age| format!(", figures {age} s old"));
     let star = if node["thisNode"] == true { " *" } else { "" };
     vec![
         format!("{}{star}", text(node, "hostname")),
-        text(node, "status").into(),
+        format!("{}{age}", text(node, "status")),
         percent(&system["cpu_utilization_rate"]),
         mebibytes(&stats["mem_used"]),
         number(&stats["curr_items"]),
@@ -282,6 +284,16 @@ mod tests {
             assert_eq!(health(&found), expected, "{found:?}");
             assert_eq!(as_json(&case, &found)["health"], expected.word());
         }
+    }
+
+    #[test]
+    fn figures_of_a_silent_node_are_shown_with_their_age() {
+        let mut case = seen("unhealthy", "active", None, true, "met");
+        case.pool["nodes"][0]["settee"] = json!({ "figuresAgeSecs": 35 });
+        case.pool["nodes"][0]["interestingStats"] = json!({ "curr_items": 7 });
+        let screen = screen(&case, &problems(&case));
+        let line = screen.lines().find(|line| line.starts_with("h:8091")).unwrap();
+        assert!(line.contains("unhealthy, figures 35 s old") && line.contains(" 7 "), "{screen}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ const used = (node) => node.memoryTotal - node.memoryFree;
 function columns(act, hasGroups) {
   const all = [
     { title: 'Node', value: (row) => row.hostname, show: (row) => <><b>{row.hostname}</b>{row.settee?.leads ? <> <Badge>leads</Badge></> : null}</> },
-    { title: 'State', value: (row) => standing(row)[0], show: (row) => <Badge kind={standing(row)[1]}>{standing(row)[0]}</Badge> },
+    { title: 'State', value: (row) => standing(row)[0], show: (row) => <><Badge kind={standing(row)[1]}>{standing(row)[0]}</Badge>{row.settee?.figuresAgeSecs === undefined ? null : <><br /><span class="quiet">figures of {duration(row.settee.figuresAgeSecs)} ago</span></>}</> },
     { title: 'Group', value: (row) => row.serverGroup, show: (row) => <span class="even">{row.serverGroup}</span> },
     { title: 'Processor', value: (row) => row.systemStats.cpu_utilization_rate, show: (row) => percent(row.systemStats.cpu_utilization_rate), isNumber: true },
     { title: 'Memory', value: (row) => used(row) / row.memoryTotal, show: (row) => <><Meter value={used(row)} of={row.memoryTotal} label={`Memory of ${row.hostname}`} /> <span class="even">{bytes(used(row))} of {bytes(row.memoryTotal)}</span></> },
