@@ -648,3 +648,28 @@ fn an_operator_can_go_on_with_a_node_that_has_left_where_the_disk_of_the_other_o
     }
     assert_eq!(cluster.elected_within(20_000), Some(0));
 }
+
+/// Somebody stops the rebalance that waits for the disk, and that copy is lost afterwards.
+#[test]
+fn what_a_node_holds_that_has_left_outlives_a_rebalance_that_is_stopped() {
+    let mut cluster = is_left_with_a_bad_disk();
+    cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+    let nodes = nodes(&[1]);
+    cluster.apply(&[Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false })]);
+    cluster.copies.remove(&1);
+    cluster.copies.insert(2, whole(0));
+    cluster.apply(&[start()]);
+    assert_eq!(cluster.elected_within(20_000), Some(0));
+}
+
+/// Once the disk of the other copy has it all, nobody asks for it any more.
+#[test]
+fn what_a_node_holds_that_has_left_is_forgotten_once_others_hold_it() {
+    let mut cluster = is_left_with_a_bad_disk();
+    cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+    assert!(cluster.meta.buckets["b"].former.contains_key(&NodeId(0)));
+    cluster.copies.get_mut(&1).unwrap().persisted = Seqno(9);
+    cluster.run(1_000);
+    assert_eq!(cluster.plan().kept, []);
+    assert!(!cluster.meta.buckets["b"].former.contains_key(&NodeId(0)));
+}

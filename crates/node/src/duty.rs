@@ -22,10 +22,11 @@ pub enum Duty {
 }
 
 /// What `plan` asks of `node`. `keeps`: what the node has outside of any chain may be of use yet. `copies`: how many the
-/// bucket is configured to have, the active one included.
+/// bucket is configured to have, the active one included. A node that has left in good order keeps what others may lack.
 #[must_use]
 pub fn duty(plan: &VbPlan, node: NodeId, keeps: bool, copies: u8) -> Duty {
-    let outside = || if keeps || plan.chain.is_empty() { Duty::Keep } else { Duty::Leave };
+    let is_kept = keeps || plan.chain.is_empty() || plan.kept.contains(&node);
+    let outside = || if is_kept { Duty::Keep } else { Duty::Leave };
     match plan.chain.first() {
         _ if matches!(plan.phase, VbPhase::Electing { .. }) => {
             // Nobody may have the vBucket in the end.
@@ -88,6 +89,14 @@ mod tests {
         assert_eq!(duty(&plan, B, false, 2), Duty::Follow(A));
         assert_eq!(duty(&plan, C, false, 2), Duty::Leave);
         assert_eq!(duty(&plan, C, true, 2), Duty::Keep);
+    }
+
+    /// Whether or not it is a member again by then.
+    #[test]
+    fn a_node_that_has_left_keeps_what_the_others_may_lack() {
+        let plan = VbPlan { joint: Some(vec![A]), kept: vec![B], ..settled(&[A]) };
+        assert_eq!(duty(&plan, B, false, 2), Duty::Keep);
+        assert_eq!(duty(&plan, C, false, 2), Duty::Leave);
     }
 
     #[test]

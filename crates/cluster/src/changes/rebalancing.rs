@@ -508,9 +508,10 @@ impl BucketInfo {
     }
 
     /// A node counts again, whether or not its recovery has ended: what it held is remembered where it is open still who serves it, if
-    /// the node has what it held.
+    /// the node has what it held. So it is where the copy that serves may lack what this node has.
     fn forget_former(&mut self, node: NodeId, has_any: bool) {
-        let is_open = |vb: &u16| self.vbs.get(usize::from(*vb)).is_some_and(|plan| plan.active().is_none());
+        let is_open = |plan: &VbPlan| plan.active().is_none() || plan.kept.contains(&node);
+        let is_open = |vb: &u16| self.vbs.get(usize::from(*vb)).is_some_and(is_open);
         let Some(vbs) = self.former.get_mut(&node) else { return };
         vbs.retain(|vb| has_any && is_open(vb));
         if vbs.is_empty() {
@@ -531,6 +532,9 @@ impl BucketInfo {
         };
         let Some(next) = plan.after(&change.step, may_hold).filter(|_| is_wanted) else { return };
         let is_served_again = plan.active().is_none() && next.active().is_some();
+        // Members that had left and were kept until others hold what they hold. While they are rebalanced, that ends with the rebalance.
+        let let_go = |node: &NodeId| self.target.is_none() && !next.kept.contains(node) && may_hold(*node);
+        let held: Vec<NodeId> = plan.kept.iter().copied().filter(let_go).collect();
         if next.chain.is_empty()
             && let Some(mut chain) = wanted.cloned()
             && let Some(mut target) = self.target.clone()
@@ -548,6 +552,7 @@ impl BucketInfo {
             self.shorten_target(at, *node, recovered.kept);
         }
         Arc::make_mut(&mut self.vbs)[at] = next;
+        held.into_iter().for_each(|node| self.forget_held(node, at));
         if is_served_again && recovered.is_remembered {
             let asked = matches!(change.step, VbStep::Revive(_)).then_some(&recovered.nodes);
             recovered
