@@ -158,4 +158,20 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 69,
         what: "a disk that had lied was taken for a good one before its node had started again (of the simulation)",
     },
+    Found {
+        kind: &kinds::LOST_MAJORITIES,
+        seed: 50_000_149,
+        what: "the old majority came back while the founder was lost, and failed it over: no operator ended one of the two groups (of the simulation)",
+    },
+    Found {
+        kind: &kinds::LOST_MAJORITIES,
+        seed: 50_000_233,
+        what: "two groups were formed anew, each of which had failed the other over: as 50000149",
+    },
+    Found {
+        kind: &kinds::LOST_MAJORITIES,
+        seed: 50_000_084,
+        what: "as 50000149, and what is left to tell subscribers was asked of a vBucket without a copy (of the simulation)",
+    },
+    Found { kind: &kinds::LOST_MAJORITIES, seed: 50_000_159, what: "as 50000084" },
 ];

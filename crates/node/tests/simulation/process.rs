@@ -255,7 +255,8 @@ impl Process {
     fn read_mail(&mut self) {
         while let Some((from, message)) = self.mail.pop_front() {
             // Refused is what comes of a node that was removed, and some of what one says that was failed over.
-            let _ = self.part.step(Some(from), &message);
+            let done = self.part.step(Some(from), &message);
+            self.stepped(done);
             let group = self.part.group();
             let is_removed = group.metadata().has_removed(self.id);
             let is_expected = self.log.is_lost() || self.has_old_log || is_removed;

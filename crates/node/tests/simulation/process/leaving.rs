@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::NodeId;
 use cluster::{
     Metadata, NodeInfo, Ports,
-    consensus::{Epoch, Member, epoch_of},
+    consensus::{Epoch, Member, StepError, epoch_of},
 };
 use settee_node::{Sentence, Verdict};
 
@@ -22,6 +22,8 @@ pub(crate) enum Leaving {
     No,
     /// Nobody has heard of it, and it has data. Somebody has to decide.
     Kept,
+    /// A node that its group has failed over says that the group was formed anew. There are two, unless one yields. Somebody has to decide.
+    Torn,
     /// It is its own cluster, and new; nothing of what it was is on its disk.
     Left,
 }
@@ -72,10 +74,19 @@ impl Process {
         }
     }
 
+    /// What became of a message of another member: a server warns of a group that was formed elsewhere.
+    pub(super) fn stepped(&mut self, done: Result<(), StepError>) {
+        if matches!(done, Err(StepError::FormedElsewhere(_))) && self.leaving == Leaving::No {
+            self.leaving = Leaving::Torn;
+        }
+    }
+
     /// This node is that member from now on.
     pub(super) fn became(&mut self, uuid: &str) {
         if uuid != self.uuid {
             self.leaving = Leaving::Left;
+        } else if self.leaving == Leaving::Torn {
+            self.leaving = Leaving::No;
         }
     }
 

@@ -27,6 +27,8 @@ use crate::{
 const BITS_MAX: usize = 12;
 /// An operator looks after a node that is gone once in so many steps.
 const LOOKS: u32 = 150;
+/// How long an operator waits whether two groups become one by themselves. A node without a leader takes every word after ten seconds.
+const DECIDES_MILLIS: u64 = 30_000;
 
 impl World {
     pub(super) fn rot(&mut self) {
@@ -92,7 +94,7 @@ impl World {
     }
 
     /// A node never comes back.
-    fn give_up(&mut self, id: NodeId) {
+    pub(super) fn give_up(&mut self, id: NodeId) {
         self.lost_something();
         if self.takes_along(id, End::DiskLost) {
             self.risk_everything("what only a node had that is gone is gone");
@@ -228,27 +230,32 @@ impl World {
         }
     }
 
-    /// An operator fails a node over that is gone, unless that has happened by itself, and has it removed.
+    /// An operator fails each node over that is gone, unless that has happened by itself, and has them removed.
     pub(super) fn part_with_the_wiped(&mut self, newest: &Metadata) {
-        let gone = self.machines.values().find(|machine| machine.is_wiped).map(Machine::id);
-        let Some(node) = gone.and_then(|id| newest.node_by_id(id)).filter(|_| self.rng.u32(0..LOOKS) == 0)
-        else {
+        let wiped = self.machines.values().filter(|machine| machine.is_wiped);
+        let gone: Vec<_> = wiped.filter_map(|machine| newest.node_by_id(machine.id())).collect();
+        if gone.is_empty() || self.rng.u32(0..LOOKS) > 0 {
             return;
-        };
-        if node.membership == Membership::Active {
+        }
+        if let Some(node) = gone.iter().find(|node| node.membership == Membership::Active) {
             // In the end somebody takes a risk.
             let allow_unsafe = self.rng.u8(0..4) == 0;
             self.propose(Command::FailOver(FailOver { nodes: vec![node.id], allow_unsafe, auto: false }));
         } else {
-            self.start_rebalance(newest, &[node.id]);
+            let gone: Vec<NodeId> = gone.iter().map(|node| node.id).collect();
+            self.start_rebalance(newest, &gone);
         }
     }
 
     /// Nobody waits any longer for a node that is gone, or turns out to be.
     pub(super) fn part_with_all_wiped(&mut self) {
-        let until = self.journal.now + HEALING_MILLIS;
+        let mut until = self.journal.now + HEALING_MILLIS;
+        let mut decides_at = self.journal.now + DECIDES_MILLIS;
         while !self.is_settled() {
             assert!(self.journal.now < until, "quiet is waited for in vain: {}", self.what_is_left());
+            if self.journal.now >= decides_at && self.end_one_of_two_groups() {
+                (decides_at, until) = (u64::MAX, self.journal.now + HEALING_MILLIS);
+            }
             let newest = Arc::clone(self.newest());
             self.part_with_the_wiped(&newest);
             self.step();

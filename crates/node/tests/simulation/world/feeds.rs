@@ -347,8 +347,9 @@ impl World {
     pub(super) fn untold(&self) -> Vec<String> {
         let (at, newest) = (self.journal.now, self.newest());
         let of_vb = |subscriber: &Subscriber, info: &BucketInfo, vb: u16| {
-            let (vb, node) = (VbId(vb), info.vbs[usize::from(vb)].chain[0]);
-            let open = open_on(&self.machines, node, at, &info.uuid);
+            // Of a vBucket without a copy there is nothing to be told.
+            let node = info.vbs[usize::from(vb)].chain.first().copied()?;
+            let (vb, open) = (VbId(vb), open_on(&self.machines, node, at, &info.uuid));
             let known = open.and_then(|(open, _)| open.engine.vb_history(vb).ok());
             let (seqno, teller) = (subscriber.seqno(vb), subscriber.is_told(vb));
             let is_at_end = known.as_ref().is_some_and(|known| seqno >= known.max_visible);

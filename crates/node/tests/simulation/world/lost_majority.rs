@@ -16,7 +16,7 @@ use super::{World, operator::VBUCKETS};
 use crate::{
     clients::MARK_SUFFIX,
     machine::{End, Machine},
-    process::Process,
+    process::{Leaving, Process},
 };
 
 /// How far versions leap when a group is formed anew.
@@ -124,6 +124,26 @@ impl World {
             let at = self.journal.now + self.rng.u64(0..1_500);
             self.mends.push((at, super::Mend::LoseFounder(founder)));
         }
+    }
+
+    /// Two groups live on side by side, each of which has failed nodes of the other over, and some node warns of that. An operator
+    /// resets the nodes of the earlier one. They are nodes that are gone to the other group. Returns whether that was so.
+    pub(super) fn end_one_of_two_groups(&mut self) -> bool {
+        let version = self.newest().version;
+        let stays = self.processes().find(|process| process.metadata.version == version);
+        let stays = stays.map(Process::epoch);
+        let is_torn = |process: &&Process| process.leaving == Leaving::Torn && Some(process.epoch()) < stays;
+        let Some(goes) = self.processes().find(is_torn).map(Process::epoch) else { return false };
+        let is_reset = |machine: &&Machine| machine.process.as_ref().is_some_and(|one| one.epoch() == goes);
+        let nodes: Vec<NodeId> = self.machines.values().filter(is_reset).map(Machine::id).collect();
+        self.journal.note(format_args!("there are two groups: {nodes:?} are reset, of {goes:?}"));
+        self.tally.groups_ended += 1;
+        self.risk_everything("what only the nodes had that are reset is gone");
+        for id in nodes {
+            self.stop(id, End::DiskLost);
+            self.give_up(id);
+        }
+        true
     }
 
     /// Nothing is promised of vBuckets of which too few copies are left without these nodes.

@@ -115,6 +115,8 @@ struct Tally {
     reformed: u64,
     vbs_kept: u64,
     founders_lost: u64,
+    /// Groups that an operator ended, since another one lived on beside them.
+    groups_ended: u64,
     rebalances: u64,
     replicas_changed: u64,
     joined: u64,
@@ -353,7 +355,7 @@ impl World {
                 false => machine.process.as_ref().map(|process| process.leaving).unwrap_or_default(),
             };
             match leaving {
-                Leaving::No => {}
+                Leaving::No | Leaving::Torn => {}
                 Leaving::Kept => {
                     assert!(
                         newest.node_by_id(id).is_none(),
