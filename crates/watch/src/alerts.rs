@@ -152,6 +152,10 @@ alerts! {
         "A node cannot write or take part in what the cluster agrees on.",
         "The text says why: mostly its disk.",
         "Free space, or check the disk; then restart the node if its text says so.";
+    TWO_GROUPS "two_groups" Critical 15 30:
+        "A node that was failed over goes on in a group that was formed anew, beside the group of the node that tells this.",
+        "A majority was failed over with `--unsafe`, came back, and failed the survivors over; or both sides did so with `--unsafe`.",
+        "Decide which group stays, and end the other one: see \"When the majority is lost\" in `docs/replication.md`.";
     SYNC_FAILED "sync_failed" Critical 0 60:
         "A shard of a bucket writes no more: a write or a sync has failed.",
         "The disk has reported an input/output error.",

@@ -35,7 +35,10 @@ static KEYS: [(&str, &[&About]); 24] = [
     ("indexer_ram_max_usage", &[]),
     ("indexer_low_resident_percentage", &[]),
     ("ep_clock_cas_drift_threshold_exceeded", &[]),
-    ("communication_issue", &[&alerts::NODE_DOWN, &alerts::NO_TOUCH, &alerts::PROBE_SILENT]),
+    (
+        "communication_issue",
+        &[&alerts::NODE_DOWN, &alerts::NO_TOUCH, &alerts::PROBE_SILENT, &alerts::TWO_GROUPS],
+    ),
     ("time_out_of_sync", &[&alerts::CLOCK_SKEW]),
     ("disk_usage_analyzer_stuck", &[]),
     ("cert_expires_soon", &[&alerts::CERTIFICATE_ENDS]),

@@ -53,6 +53,18 @@ impl Control {
         Some(Holds::new(&alerts::METADATA_STUCK, "", text))
     }
 
+    pub(crate) fn two_groups_alert(&self) -> Option<Holds> {
+        let other = self.agreement.has_another_group()?;
+        let metadata = self.metadata.load();
+        let host = metadata.node_by_id(other).map_or("", |node| &node.host);
+        let text = format!(
+            "Node {host} ({other}) was failed over and goes on in a group that was formed anew. Node {} does not believe it: there are two \
+             clusters.",
+            self.listen
+        );
+        Some(Holds::new(&alerts::TWO_GROUPS, "", text))
+    }
+
     pub(crate) fn disk_alert(&self) -> Option<Holds> {
         let disk = *self.shared.disk.lock();
         let used = (disk.total - disk.free.min(disk.total)) * 100 / disk.total.max(1);
@@ -68,11 +80,14 @@ impl Control {
 
     /// What holds of the node and its buckets at this moment.
     pub(crate) fn holding(&self) -> Vec<Holds> {
-        let mut holding: Vec<Holds> =
-            [self.disk_alert(), self.failover_alert(), self.lease_alert(), self.agreement_alert()]
-                .into_iter()
-                .flatten()
-                .collect();
+        let of_node = [
+            self.disk_alert(),
+            self.failover_alert(),
+            self.lease_alert(),
+            self.agreement_alert(),
+            self.two_groups_alert(),
+        ];
+        let mut holding: Vec<Holds> = of_node.into_iter().flatten().collect();
         for (bucket, meter) in self.open_buckets().metered_buckets() {
             holding.extend(self.pressure_of(&bucket));
             holding.extend(self.trends_of(&bucket));

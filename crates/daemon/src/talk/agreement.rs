@@ -47,6 +47,9 @@ const HAND_OVER: Duration = Duration::from_secs(1);
 const UNKNOWN: &str = "nodes that were failed over since had this node take data, and their cluster, which was formed anew without them, \
                        knows nothing of it; it keeps what it has until it is reset (POST /controller/hardResetNode)";
 
+/// How long the word of a node of another group is remembered. Nodes of two groups greet one another every few seconds at least.
+const ELSEWHERE_MILLIS: u64 = 20_000;
+
 /// What goes into the consensus thread.
 enum Event {
     /// From that member, where that is known.
@@ -120,6 +123,8 @@ struct Status {
     diverged: AtomicU64,
     /// Why metadata cannot change now.
     trouble: Mutex<Option<String>>,
+    /// A node that was failed over and has said that it belongs to a group of its own, and when it said so last, by the clock of leases.
+    elsewhere: Mutex<Option<(NodeId, u64)>>,
     /// Since when the disk has been at one write, by the clock of leases; 0 while it is at none.
     writing_since: AtomicU64,
     messages: AtomicUsize,
@@ -263,6 +268,13 @@ impl Agreement {
     /// Why metadata cannot change now, if that is known here.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.status.trouble.lock().clone()
+    }
+
+    /// A node that was failed over and says that its group was formed anew, which this node does not believe. There are two groups then, until
+    /// an administrator ends one.
+    pub(crate) fn has_another_group(&self) -> Option<NodeId> {
+        let since = lease::clock_millis().saturating_sub(ELSEWHERE_MILLIS);
+        self.status.elsewhere.lock().filter(|(_, heard)| *heard >= since).map(|(node, _)| node)
     }
 
     /// Since when the disk has been at one write, by the clock of leases.
@@ -484,6 +496,7 @@ impl Driver {
 
     /// Says, once for each node and life, that a node that was failed over belongs to a group of its own.
     fn warn_of_another_group(&mut self, node: NodeId) {
+        *self.status.elsewhere.lock() = Some((node, lease::clock_millis()));
         if self.elsewhere.insert((self.part.life(), node)) {
             tracing::warn!(
                 node = node.get(),
@@ -498,6 +511,7 @@ impl Driver {
         if self.life != self.part.life() {
             self.life = self.part.life();
             *self.status.trouble.lock() = None;
+            *self.status.elsewhere.lock() = None;
         }
         self.publish();
         let output = self.part.take_output();

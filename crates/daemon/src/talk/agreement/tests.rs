@@ -225,6 +225,37 @@ fn a_node_whose_metadata_differ_takes_no_part_after_a_restart_either() {
 }
 
 #[test]
+fn a_node_says_that_another_one_goes_on_in_a_group_of_its_own_until_it_joins_that() {
+    let [other, me] = both(Membership::Active);
+    let failed_over = NodeInfo { membership: Membership::InactiveFailed, ..other.clone() };
+    let node = Node::begin(join(&member("me", ME, "old", vec![failed_over, me.clone()])).unwrap());
+    let epoch = Epoch { number: 1, lot: 5 };
+    let elsewhere = Member { epoch, ..member("other", other.id, "old", vec![other.clone(), me]) };
+    let mut stored = Stored::default();
+    stored.apply(&join(&elsewhere).unwrap());
+    let mut group = Consensus::open(&stored, 3).unwrap();
+    let greeting = (0..1_000).find_map(|_| {
+        group.tick();
+        group.turn().messages.pop()
+    });
+    let (to, greeting) = greeting.unwrap();
+    assert_eq!(to, ME);
+
+    node.settle();
+    assert_eq!(node.agreement.has_another_group(), None);
+    node.agreement.step(Some(other.id), greeting);
+    node.settle();
+    assert_eq!(node.agreement.has_another_group(), Some(other.id));
+
+    let joined = Member { epoch, ..member("me", ME, "old", vec![other]) };
+    node.agreement.become_member(join(&joined).unwrap());
+    node.begins.recv_timeout(SOON).unwrap();
+    node.go_on.send(()).unwrap();
+    assert_eq!(node.agreement.has_another_group(), None, "it belongs to that group now");
+    node.agreement.stop();
+}
+
+#[test]
 fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
     let node = Node::start(Membership::InactiveAdded);
     (node.judge)(NodeId(2), node.agreement.epoch(), Verdict::Unknown);
