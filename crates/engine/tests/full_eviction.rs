@@ -7,12 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use base::{
-    CollectionId, Manifest, ManifestUid, Status, VbId,
+    Cas, CollectionId, Manifest, ManifestUid, Status, VbId,
     bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
 use settee_engine::{
-    BucketChange, BucketOptions, Budget, Delete, Expiry, Pool, Refusal, Store, StoreMode, Waiter,
+    BucketChange, BucketOptions, Budget, Change, Counter, Delete, Expiry, MutationSpec, Pool, Precondition,
+    Refusal, Store, StoreMode, SubdocMutation, ValueForm, Waiter, XattrRights,
 };
 use support::{Clock, Disk, FaultDisk, Rig, START_SECS, options};
 
@@ -34,6 +35,48 @@ fn store(rig: &Rig, key: &[u8], store: Store<'_>) -> Result<u64, Status> {
 
 fn get(rig: &Rig, key: &[u8]) -> Result<Vec<u8>, Status> {
     rig.run(key, |bucket, vb, key| bucket.get(vb, key, rig.now(), |view| view.value.to_vec()))
+}
+
+/// Whether a write has been made, and is in progress.
+fn store_unwaited(rig: &Rig, key: &[u8], store: Store<'_>) -> bool {
+    rig.run(key, |bucket, vb, key| bucket.store(vb, key, &store, rig.now())).unwrap().wait
+}
+
+fn count(rig: &Rig, key: &[u8]) -> Result<u64, Status> {
+    let counter = Counter {
+        delta: 1,
+        decrement: false,
+        initial: None,
+        expiry: Expiry::default(),
+        cas: Cas::NONE,
+        durability: DurabilityLevel::None,
+    };
+    rig.run(key, |bucket, vb, key| bucket.counter(vb, key, &counter, rig.now())).map(|(number, _)| number)
+}
+
+/// Changes an attribute of a document that exists.
+fn store_part(rig: &Rig, key: &[u8]) -> Result<(), Status> {
+    let spec = MutationSpec {
+        change: Change::DictUpsert,
+        path: b"_mark",
+        value: b"1",
+        form: ValueForm::Plain,
+        in_xattrs: true,
+        create_parents: false,
+    };
+    let mutation = SubdocMutation {
+        specs: &[spec],
+        precondition: Precondition::Exists,
+        access_deleted: false,
+        create_as_deleted: false,
+        revive: false,
+        expiry: Expiry::Preserve(0),
+        flags: None,
+        cas: Cas::NONE,
+        durability: DurabilityLevel::None,
+        rights: XattrRights::default(),
+    };
+    rig.run(key, |bucket, vb, key| bucket.subdoc_mutate(vb, key, &mutation, rig.now())).map(|_| ())
 }
 
 fn evict_everything(rig: &Rig) {
@@ -169,6 +212,55 @@ fn an_evicted_document_that_is_lost_to_damage_is_counted_once_when_it_is_replace
         let rig = rig.crash();
         rig.warm_up();
         assert_eq!(rig.bucket.stats().curr_items, 100, "and after a restart");
+    }
+}
+
+/// Whether the table holds the keys or not: a durable write that replaces what is lost says nothing of what was there.
+#[test]
+fn a_damaged_document_is_not_absent_while_a_durable_write_replaces_it() {
+    for (eviction, is_loading) in [
+        (EvictionPolicy::FullEviction, false),
+        (EvictionPolicy::FullEviction, true),
+        (EvictionPolicy::ValueOnly, true),
+    ] {
+        let disks: Vec<_> = (0..2).map(|shard| Arc::new(FaultDisk::new(7, shard))).collect();
+        let opened = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Disk>).collect();
+        let options = BucketOptions { eviction, ..options(BucketKind::Couchbase) };
+        let mut rig = Rig::over(options, Arc::default(), opened, Clock(0));
+        store(&rig, &key(42), Store::set(b"the value of 42")).unwrap();
+        rig.flush();
+        if eviction == EvictionPolicy::FullEviction {
+            evict_everything(&rig);
+        }
+        assert_eq!(disks.iter().map(|disk| disk.damage(b"the value of 42")).sum::<usize>(), 1);
+        if is_loading {
+            rig = rig.crash();
+        }
+        let anew = Store { durability: DurabilityLevel::PersistToMajority, ..Store::set(b"made anew") };
+        let prepared = store_unwaited(&rig, &key(42), anew);
+        assert!(prepared, "{eviction:?} {is_loading}: it is in progress");
+        assert_eq!(get(&rig, &key(42)), Err(Status::TemporaryFailure), "{eviction:?} {is_loading}");
+        let in_progress = Some(Status::SyncWriteInProgress);
+        for mode in [StoreMode::Replace, StoreMode::Append, StoreMode::Prepend] {
+            let request = Store { mode, ..Store::set(b"x") };
+            assert_eq!(
+                store(&rig, &key(42), request).err(),
+                in_progress,
+                "{eviction:?} {is_loading} {mode:?}"
+            );
+        }
+        assert_eq!(count(&rig, &key(42)).err(), in_progress, "{eviction:?} {is_loading}");
+        assert_eq!(store_part(&rig, &key(42)).err(), in_progress, "{eviction:?} {is_loading}");
+        // What a durable write creates is absent until then.
+        assert!(store_unwaited(&rig, &key(43), anew));
+        let request = Store { mode: StoreMode::Replace, ..Store::set(b"x") };
+        assert_eq!(
+            store(&rig, &key(43), request).err(),
+            Some(Status::KeyNotFound),
+            "{eviction:?} {is_loading}"
+        );
+        rig.flush();
+        assert_eq!(get(&rig, &key(42)).unwrap(), b"made anew");
     }
 }
 

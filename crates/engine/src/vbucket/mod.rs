@@ -403,9 +403,13 @@ impl VBucket {
     }
 
     /// Whether a durable write in progress creates the key: an operation that needs a document finds none, rather than a
-    /// write in progress.
+    /// write in progress. A document that is lost to damage is not in the table either, and is not taken for absent.
     pub(crate) fn is_unseen(&self, env: &Env<'_>, key: HashedKey<'_>) -> bool {
-        self.pending.contains(key) && !self.pending.is_doubtful(key) && self.shown(env, key).is_none()
+        let prepare = self.pending.open.get(key.hash, key.key.encoded());
+        let seqno = self.table.find(key.hash, key.key.encoded()).map(|item| item.seqno());
+        prepare.is_some_and(|prepare| prepare.is_own && !prepare.replaces_lost)
+            && self.vouches_for(key, seqno)
+            && self.shown(env, key).is_none()
     }
 
     /// The document that a reader is shown: nothing in place of what is gone. Call [`VBucket::settle`] first.
