@@ -9,6 +9,10 @@ use std::{borrow::Cow, collections::BTreeSet, collections::HashMap};
 use crate::json::{Kind, Token, Tokens, unescape, write_string};
 
 const LEVELS_MAX: u32 = 200;
+/// Of fewer digits no two texts are equally near to a double.
+const TIE_DIGITS: usize = 16;
+/// So many digits tell every double from all others, and twice as many whether a text is exact.
+const DIGITS_MAX: usize = 17;
 /// Objects with more members than this find those that come twice in a table.
 const FEW_MEMBERS: usize = 12;
 
@@ -208,7 +212,7 @@ pub(crate) fn number_text(value: f64) -> Option<String> {
     if value == 0.0 {
         return Some("0".to_owned());
     }
-    let scientific = format!("{:e}", value.abs());
+    let scientific = scientific(value.abs())?;
     let (mantissa, exponent) = scientific.split_once('e')?;
     let digits = mantissa.replace('.', "");
     let count = i32::try_from(digits.len()).ok()?;
@@ -228,6 +232,29 @@ pub(crate) fn number_text(value: f64) -> Option<String> {
     Some(if value < 0.0 { format!("-{text}") } else { text })
 }
 
+/// The shortest text that means this double and no other one; of two that are equally near the even one.
+///
+/// Doubles below a power of two are closer to one another than those above it. The engine writes some powers with more digits than
+/// others do: they are given up, unless the text is exact.
+fn scientific(value: f64) -> Option<String> {
+    const FRACTION: u64 = (1 << 52) - 1;
+    let shortest = format!("{value:e}");
+    let mantissa = shortest.split('e').next()?;
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    if value.to_bits() & FRACTION == 0 {
+        let exact = format!("{value:.*e}", 2 * DIGITS_MAX);
+        let rest = exact.split('e').next()?.strip_prefix(mantissa)?;
+        return rest.bytes().all(|byte| matches!(byte, b'0' | b'.')).then_some(shortest);
+    }
+    if digits >= TIE_DIGITS && mantissa.ends_with(['1', '3', '5', '7', '9']) {
+        let nearest = format!("{value:.*e}", digits - 1);
+        if nearest.parse() == Ok(value) {
+            return Some(nearest);
+        }
+    }
+    Some(shortest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +266,7 @@ mod tests {
                 " [ 1.0 , 1e2,-0, 0.1e-6 ,1e21,123456789012345680000,1e-7] ",
                 "[1,100,0,1e-7,1e+21,123456789012345680000,1e-7]",
             ),
+            ("[2.15546417236328125,-5e-324,0.25]", "[2.1554641723632812,-5e-324,0.25]"),
             ("[9007199254740993,1e400,-1.5E+3,0.000001]", "[9007199254740992,null,-1500,0.000001]"),
             ("\"\\u00e9\\/\\u000a\\u0001\\ud83d\\ude00\\u007f\"", "\"é/\\n\\u0001😀\u{7f}\""),
             ("{\"b\":1,\"a\":2,\"b\":3}", "{\"b\":3,\"a\":2}"),
@@ -251,7 +279,9 @@ mod tests {
         for (text, canonical) in cases {
             assert_eq!(stringified(text).as_deref(), Some(canonical), "{text}");
         }
-        for text in ["[1", "\"\\ud800\"", "{\"\\udc00\":1}", ""] {
+        for text in
+            ["[1", "7.120236347223045e-307", "6.2370009672959994e+290", "\"\\ud800\"", "{\"\\udc00\":1}", ""]
+        {
             assert_eq!(stringified(text), None, "{text}");
         }
         assert_eq!(stringified(&("[".repeat(300) + &"]".repeat(300))), None);

@@ -24,8 +24,8 @@ const SIGNS: &[&str] = &[
 
 /// The tokens of a source, or nothing where something else is in it.
 pub(super) fn tokens(source: &str) -> Option<Vec<Placed<'_>>> {
-    // In sloppy mode these begin comments.
-    if source.contains("<!--") || source.contains("-->") {
+    // In sloppy mode the first two begin comments. The engine takes no zero byte.
+    if ["<!--", "-->", "\0"].iter().any(|other| source.contains(other)) {
         return None;
     }
     let (mut rest, mut tokens, mut begins_line) = (source, Vec::new(), false);
@@ -47,10 +47,12 @@ pub(super) fn tokens(source: &str) -> Option<Vec<Placed<'_>>> {
     Some(tokens)
 }
 
-/// What is behind a comment at the beginning of `rest`, if there is one.
+/// What is behind a comment at the beginning of `rest`, if there is one. A comment of a line has an end: the engine puts sources between
+/// parentheses, and the comment would have the second one.
 fn comment(rest: &str) -> Option<Option<&str>> {
     if rest.starts_with("//") {
-        return Some(rest.get(rest.find(['\n', '\r', '\u{2028}', '\u{2029}']).unwrap_or(rest.len())..));
+        let end = rest.find(['\n', '\r', '\u{2028}', '\u{2029}'])?;
+        return Some(rest.get(end..));
     }
     let Some(inside) = rest.strip_prefix("/*") else { return Some(None) };
     let (_, behind) = inside.split_once("*/")?;

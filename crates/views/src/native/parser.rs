@@ -5,6 +5,15 @@ use super::lexer::{Placed, Token, tokens};
 /// Brackets, operators and statements within one another. A program is run by functions that call themselves.
 const LEVELS_MAX: u32 = 40;
 
+/// Operators, members and elements of one statement, beside what is within brackets. Each can make a tree one deeper.
+const LINKS_MAX: u32 = 200;
+
+/// Longer sources are left to the engine's process, which has a clock.
+const SOURCE_BYTES_MAX: usize = 16 << 10;
+
+/// Names of one kind, at most: they are looked for one after the other.
+const NAMES_MAX: usize = 64;
+
 /// A map function.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -179,11 +188,13 @@ const GLOBAL_LENGTH_MAX: usize = 3;
 
 /// The program of a source, or nothing where that consists of something else.
 pub(super) fn program(source: &str) -> Option<Program> {
+    (source.len() <= SOURCE_BYTES_MAX).then_some(())?;
     let tokens = tokens(source)?;
     let mut parser = Parser {
         tokens: &tokens,
         at: 0,
         levels: 0,
+        links: 0,
         loops: 0,
         own: None,
         parameters: Vec::new(),
@@ -197,6 +208,7 @@ pub(super) fn program(source: &str) -> Option<Program> {
         body.extend(parser.statement()?);
     }
     (parser.at == tokens.len()).then_some(())?;
+    (parser.members.len() <= NAMES_MAX && parser.locals.len() <= NAMES_MAX).then_some(())?;
     let (members, locals) = (parser.members, parser.locals.len());
     Some(Program { body, members, locals, sets_globals: !parser.globals.is_empty() })
 }
@@ -205,6 +217,8 @@ struct Parser<'t, 'a> {
     tokens: &'t [Placed<'a>],
     at: usize,
     levels: u32,
+    /// What the statement has of operators, members and elements so far.
+    links: u32,
     loops: u32,
     /// The name of the function.
     own: Option<&'a str>,
@@ -266,6 +280,12 @@ impl<'a> Parser<'_, 'a> {
         found
     }
 
+    /// One more operator, member or element.
+    fn link(&mut self) -> Option<()> {
+        self.links += 1;
+        (self.links <= LINKS_MAX).then_some(())
+    }
+
     fn head(&mut self) -> Option<()> {
         self.takes_word("function").then_some(())?;
         self.own = if self.is("(") { None } else { Some(self.name()?) };
@@ -284,6 +304,7 @@ impl<'a> Parser<'_, 'a> {
     // ---- statements -----------------------------------------------------------------------------------------------
 
     fn statement(&mut self) -> Option<Vec<Statement>> {
+        self.links = 0;
         self.deeper(Self::any_statement)
     }
 
@@ -431,7 +452,11 @@ impl<'a> Parser<'_, 'a> {
         };
         // Of something that is no number one more is something else: that is given up when it is run.
         let one = || Expression::Number(1.0);
-        if self.takes("++") {
+        // On the next line it belongs to what follows.
+        let begins_line = self.tokens.get(self.at)?.begins_line;
+        if begins_line && (self.is("++") || self.is("--")) {
+            None
+        } else if self.takes("++") {
             let minus_one = Expression::Unary(Unary::Minus, Box::new(one()));
             by(Binary::Minus, minus_one)
         } else if self.takes("--") {
@@ -501,7 +526,8 @@ impl<'a> Parser<'_, 'a> {
             self.at += 1;
             self.needs(":")?;
             // Names that are indices come first, and of a name that comes twice the last value counts.
-            let is_plain = !name.is_empty()
+            let is_plain = members.len() < NAMES_MAX
+                && !name.is_empty()
                 && !name.starts_with(|first: char| first.is_ascii_digit())
                 && !NO_MEMBERS.contains(&&*name)
                 && members.iter().all(|(known, _)| *known != name);
@@ -526,12 +552,10 @@ impl<'a> Parser<'_, 'a> {
 
     fn binary(&mut self, level: usize) -> Option<Expression> {
         let Some(operators) = OPERATORS.get(level) else { return self.unary() };
-        let (mut left, mut count) = (self.binary(level + 1)?, 0);
+        let mut left = self.binary(level + 1)?;
         while let Some((_, operator)) = operators.iter().find(|(sign, _)| self.is(sign)) {
             self.at += 1;
-            count += 1;
-            // Each makes the tree one deeper.
-            (count <= LEVELS_MAX).then_some(())?;
+            self.link()?;
             let right = self.binary(level + 1)?;
             left = Expression::Binary(*operator, Box::new(left), Box::new(right));
         }
@@ -552,18 +576,18 @@ impl<'a> Parser<'_, 'a> {
     }
 
     fn postfix(&mut self) -> Option<Expression> {
-        let (mut value, mut count) = (self.primary()?, 0);
+        let mut value = self.primary()?;
         loop {
-            count += 1;
-            (count <= LEVELS_MAX).then_some(())?;
             if self.takes(".") {
                 let Some(Token::Word(name)) = self.token() else { return None };
                 let name: Box<str> = (*name).into();
                 self.at += 1;
+                self.link()?;
                 value = self.member(value, name)?;
             } else if self.takes("[") {
                 let element = self.expression()?;
                 self.needs("]")?;
+                self.link()?;
                 value = match element {
                     Expression::Text(name) => self.member(value, name)?,
                     _ => Expression::Element(Box::new(value), Box::new(element)),

@@ -12,8 +12,10 @@ use crate::{
     json::{Kind, Tokens, unescape, write_string},
 };
 
-/// So many steps are left to the engine, which has a clock.
-const STEPS_MAX: usize = 1 << 20;
+/// So many steps are left to the engine, which has a clock. They take a few milliseconds: other indexes wait for this thread.
+const STEPS_MAX: usize = 1 << 17;
+/// Arrays and objects within one another in what is read. The engine's stack has room for more, though not for any number.
+const LEVELS_MAX: usize = 1000;
 /// So many bytes that are looked at are a step.
 const BYTES_OF_A_STEP: usize = 16;
 /// An element before this is looked for from the beginning of its array. For others, and for lengths, all elements are noted.
@@ -209,9 +211,12 @@ impl<'a> Run<'a> {
             Expression::Bool(is) => Value::Bool(*is),
             Expression::Number(number) => Value::Number(*number),
             Expression::Text(text) => Value::Text(Cow::Borrowed(text)),
-            Expression::Document => Value::of(self.document.json()?)?,
+            Expression::Document => self.whole()?,
             Expression::OfDocument(number) => self.of_document(*number)?,
-            Expression::Meta => Value::of(self.document.meta())?,
+            Expression::Meta => {
+                self.needs_room_for(self.document.meta())?;
+                Value::of(self.document.meta())?
+            }
             Expression::Id => Value::Text(Cow::Borrowed(self.document.id())),
             Expression::Local(local) => {
                 let value = self.locals.get(*local)?.clone();
@@ -274,12 +279,46 @@ impl<'a> Run<'a> {
                     *place = Some(value);
                 }
             })?;
+            for text in found.iter().flatten() {
+                self.needs_room_for(text)?;
+            }
             self.members = Some(found);
         }
-        match self.members.as_ref()?.get(number)? {
-            Some(text) => Value::of_read(text),
-            None => Some(Value::Undefined),
+        let text = *self.members.as_ref()?.get(number)?;
+        self.read(text)
+    }
+
+    /// The document. The text of one that is no object is read each time, from end to end.
+    fn whole(&mut self) -> Option<Value<'a>> {
+        let text = self.document.json()?;
+        let value = Value::of(text)?;
+        if !matches!(value, Value::Object(_)) {
+            self.takes(text.len())?;
+            self.needs_room_for(text)?;
         }
+        Some(value)
+    }
+
+    /// The engine fails where arrays and objects are too deep within one another. No short text has them so deep.
+    fn needs_room_for(&mut self, text: &str) -> Option<()> {
+        if text.len() <= 2 * LEVELS_MAX || !text.starts_with(['{', '[']) {
+            return Some(());
+        }
+        self.takes(text.len())?;
+        let mut tokens = Tokens::new(text);
+        while tokens.next().ok()?.is_some() {
+            (tokens.depth() <= LEVELS_MAX).then_some(())?;
+        }
+        Some(())
+    }
+
+    /// The value of a text that was read as one value. To read what is no array or object takes steps each time.
+    fn read(&mut self, text: Option<&'a str>) -> Option<Value<'a>> {
+        let Some(text) = text else { return Some(Value::Undefined) };
+        if !text.starts_with(['{', '[']) {
+            self.takes(text.len())?;
+        }
+        Value::of_read(text)
     }
 
     fn member(&mut self, of: Value<'a>, name: &str) -> Option<Value<'a>> {
@@ -292,7 +331,7 @@ impl<'a> Run<'a> {
                         found = Some(value);
                     }
                 })?;
-                found.map_or(Some(Value::Undefined), Value::of_read)
+                self.read(found)
             }
             (Value::Array(text), "length") => Some(Value::Number(self.elements(text)?.len() as f64)),
             (Value::Text(text), "length") => {
@@ -330,7 +369,7 @@ impl<'a> Run<'a> {
             }
             element
         };
-        element.map_or(Some(Value::Undefined), Value::of_read)
+        self.read(element)
     }
 
     /// The texts of the elements of an array.
@@ -344,6 +383,8 @@ impl<'a> Run<'a> {
                 (tokens.next().ok()??.kind == Kind::Array).then_some(())?;
                 let mut elements = Vec::new();
                 while let Some(element) = tokens.next_element().ok()? {
+                    // What is noted of an element takes as much as many a text.
+                    self.takes(0)?;
                     elements.push(element);
                 }
                 tokens.next().ok()?.is_none().then_some(())?;

@@ -9,4 +9,5 @@ mod index;
 mod js;
 mod model;
 mod native;
+mod native_bounds;
 mod texts;
