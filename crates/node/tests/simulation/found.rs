@@ -174,4 +174,18 @@ pub(crate) const FOUND: &[Found] = &[
         what: "as 50000149, and what is left to tell subscribers was asked of a vBucket without a copy (of the simulation)",
     },
     Found { kind: &kinds::LOST_MAJORITIES, seed: 50_000_159, what: "as 50000084" },
+        kind: &kinds::DISKS,
+        seed: 50_000_175,
+        what: "a document that was damaged was absent to a request that needs one while a durable write was about to replace it",
+    },
+    Found {
+        kind: &kinds::DISKS,
+        seed: 50_000_240,
+        what: "a node was gone for good when it was about to be the second voter (of the simulation)",
+    },
+    Found {
+        kind: &kinds::ROTTEN_LOGS,
+        seed: 50_000_033,
+        what: "a node was failed over for the time it had been away after everybody had been brought in (of the simulation)",
+    },
 ];

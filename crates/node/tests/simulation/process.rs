@@ -598,14 +598,14 @@ impl Process {
         self.part.group().term()
     }
 
-    /// Those that vote in the agreement, as far as is known here.
-    pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
-        self.part.group().members().0
+    /// Those that vote in the agreement, and those that learn, as far as is known here.
+    pub(crate) fn members(&self) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+        self.part.group().members()
     }
 
     /// Whether a node still takes part in the agreement, as far as is known here.
     pub(crate) fn has_member(&self, node: NodeId) -> bool {
-        let (voters, learners) = self.part.group().members();
+        let (voters, learners) = self.members();
         voters.contains(&node) || learners.contains(&node)
     }
 

@@ -37,7 +37,7 @@ impl Process {
         if price.next.waits() && !self.proposals.ids().any(|open| open == price.id) {
             return;
         }
-        let (voters, metadata) = (self.voters(), self.metadata.clone());
+        let (voters, metadata) = (self.members().0, self.metadata.clone());
         let known = Known { me: self.id, survivor: self.survivor(), voters: &voters, metadata: &metadata };
         let act = price.next.next(known, outside.rng.u64(..), outside.now.mono_millis);
         match act {

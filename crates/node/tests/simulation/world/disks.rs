@@ -85,12 +85,24 @@ impl World {
         if self.newest().node_by_id(id).is_none() || self.processes().any(Process::has_proposed) {
             return false;
         }
-        let voters =
-            self.processes().find(|process| process.leads()).map(Process::voters).unwrap_or_default();
+        let Some(leader) = self.processes().find(|process| process.leads()) else { return false };
+        let (voters, learners) = leader.members();
         let is_left = |voter: &NodeId| {
             *voter != id && self.machines.get(voter).is_some_and(|one| one.process.is_some())
         };
-        voters.iter().filter(|voter| is_left(voter)).count() * 2 > voters.len()
+        let have_majority = |voters: &BTreeSet<NodeId>| {
+            voters.iter().filter(|voter| is_left(voter)).count() * 2 > voters.len()
+        };
+        // The leader changes one of them at a time. It may be about to let a learner vote, or a voter that was failed over no more.
+        let with = |learner: NodeId| voters.iter().copied().chain([learner]).collect();
+        let without = |voter: NodeId| voters.iter().copied().filter(|one| *one != voter).collect();
+        let counts = |voter: &NodeId| {
+            let node = self.newest().node_by_id(*voter);
+            node.is_some_and(|node| node.membership != Membership::InactiveFailed)
+        };
+        let leaving = voters.iter().copied().filter(|voter| !counts(voter));
+        let next = learners.iter().copied().filter(counts).map(with).chain(leaving.map(without));
+        have_majority(&voters) && next.collect::<Vec<_>>().iter().all(have_majority)
     }
 
     /// A node never comes back.

@@ -33,7 +33,7 @@ pub(super) struct Lost {
 impl World {
     pub(super) fn lose_majority(&mut self) {
         let newest = Arc::clone(self.newest());
-        let Some(voters) = self.processes().find(|process| process.leads()).map(Process::voters) else {
+        let Some((voters, _)) = self.processes().find(|process| process.leads()).map(Process::members) else {
             return;
         };
         let mut active: Vec<NodeId> = newest.active_nodes().map(|node| node.id).collect();

@@ -22,6 +22,8 @@ const COLLECTIONS_MAX: usize = 4;
 const NO_FAILOVER_SECS: u32 = 3_600;
 /// Requests after which everybody has to take part, when nothing goes wrong any more.
 const TRIES_MAX: usize = 10;
+/// By then the leader has heard every node that runs. Nobody may be failed over any more.
+const HEARD_MILLIS: u64 = 1_000;
 
 impl World {
     /// Server groups, settings of automatic failover, and a first bucket. Where nobody is replaced, half of the worlds have
@@ -280,7 +282,15 @@ impl World {
                 world.is_settled() && !world.processes().any(Process::has_proposed)
             });
             if self.is_everybody_in() && self.has_persistent_bucket() {
-                return;
+                // A node that has just started may be failed over yet for the time that it was away.
+                let until = self.journal.now + HEARD_MILLIS;
+                while self.journal.now < until {
+                    self.step();
+                }
+                if self.is_settled() && self.is_everybody_in() && self.has_persistent_bucket() {
+                    return;
+                }
+                continue;
             }
             let newest = Arc::clone(self.newest());
             if !self.has_persistent_bucket() {
