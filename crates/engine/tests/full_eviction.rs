@@ -215,7 +215,7 @@ fn an_evicted_document_that_is_lost_to_damage_is_counted_once_when_it_is_replace
     }
 }
 
-/// Whether the table holds the keys or not: a durable write that replaces what is lost says nothing of what was there.
+/// The vBucket may have evicted the document, or may be loading. A durable write in progress says nothing of what it replaces.
 #[test]
 fn a_damaged_document_is_not_absent_while_a_durable_write_replaces_it() {
     for (eviction, is_loading) in [
@@ -251,7 +251,7 @@ fn a_damaged_document_is_not_absent_while_a_durable_write_replaces_it() {
         }
         assert_eq!(count(&rig, &key(42)).err(), in_progress, "{eviction:?} {is_loading}");
         assert_eq!(store_part(&rig, &key(42)).err(), in_progress, "{eviction:?} {is_loading}");
-        // What a durable write creates is absent until then.
+        // A document is absent while a durable write creates it.
         assert!(store_unwaited(&rig, &key(43), anew));
         let request = Store { mode: StoreMode::Replace, ..Store::set(b"x") };
         assert_eq!(
