@@ -174,6 +174,7 @@ pub(crate) const FOUND: &[Found] = &[
         what: "as 50000149, and what is left to tell subscribers was asked of a vBucket without a copy (of the simulation)",
     },
     Found { kind: &kinds::LOST_MAJORITIES, seed: 50_000_159, what: "as 50000084" },
+    Found {
         kind: &kinds::DISKS,
         seed: 50_000_175,
         what: "a document that was damaged was absent to a request that needs one while a durable write was about to replace it",
