@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// Copies that count, in the chain or in the one before. An election counts as many as there were.
+    /// Copies that count, in the chain or in the one before. An election counts as many as these chains had.
     fn counting(&self) -> usize {
         let plan = self.plan();
         let before = plan.counted().iter().filter(|node| !plan.chain.contains(node));

@@ -8,7 +8,8 @@ use settee_views::{
 
 use crate::{js::META, texts};
 
-struct Text<'a>(&'a str);
+/// A document with that body.
+pub(crate) struct Text<'a>(pub(crate) &'a str);
 
 impl Given for Text<'_> {
     fn id(&self) -> &str {

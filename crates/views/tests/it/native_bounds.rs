@@ -4,26 +4,10 @@ use std::fmt::Write as _;
 
 use settee_views::{
     js::{Body, Document, Functions, Limits, Sources},
-    native::{Given, Programs},
+    native::Programs,
 };
 
-use crate::js::META;
-
-struct Text<'a>(&'a str);
-
-impl Given for Text<'_> {
-    fn id(&self) -> &str {
-        "a"
-    }
-
-    fn json(&self) -> Option<&str> {
-        Some(self.0)
-    }
-
-    fn meta(&self) -> &str {
-        META
-    }
-}
+use crate::{js::META, native::Text};
 
 fn sources(map: &str) -> Sources {
     Sources { maps: vec![map.to_owned()], reduces: Vec::new() }
