@@ -34,8 +34,8 @@ TRACEBACK = "Traceback (most recent call last):"
 TRACEBACK_LINES_BEFORE, TRACEBACK_LINES_AFTER = 2, 3
 
 
-def call(command, **more):
-    """Runs a command to its end. Its exit code, and the lines of its output and errors, which have been passed on."""
+def call(command, quiet=False, **more):
+    """Runs a command to its end. Its exit code, and the lines of its output and errors, which have been passed on unless `quiet`."""
     environment = {**(more.pop("env", None) or os.environ), "PYTHONUNBUFFERED": "1"}
     lines = deque(maxlen=KEPT_LINES)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, **more)
@@ -43,8 +43,9 @@ def call(command, **more):
     def pass_on():
         with process.stdout:
             for line in process.stdout:
-                sys.stdout.buffer.write(line)
-                sys.stdout.buffer.flush()
+                if not quiet:
+                    sys.stdout.buffer.write(line)
+                    sys.stdout.buffer.flush()
                 lines.append(line.decode(errors="replace").rstrip())
 
     sys.stdout.flush()

@@ -5,10 +5,12 @@ long as the file that names the versions is unchanged; nothing outside the repos
 own caches is touched.
 """
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 
 from settee import ROOT
 
@@ -35,18 +37,28 @@ def _tool(name, package):
         raise InstallError(f"{name} is missing; on Debian: apt-get install {package}")
 
 
+@contextmanager
+def _alone(home):
+    """Suites that are run beside each other share what is installed: one of them installs it, the others wait."""
+    home.parent.mkdir(exist_ok=True)
+    with open(home.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _interpreter(name, requirements):
     """A Python of our own that has what a file of requirements names."""
     home = ROOT / ".cache" / name
     stamp = home / "settee-stamp"
     python = home / "bin" / "python"
-    wanted = _changed(stamp, requirements)
-    if wanted or not python.exists():
-        shutil.rmtree(home, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", home], ROOT, "On Debian: apt-get install python3-venv")
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, "-r", requirements], ROOT, "Is the Python package index reachable?")
-        stamp.write_text(wanted)
+    with _alone(home):
+        wanted = _changed(stamp, requirements)
+        if wanted or not python.exists():
+            shutil.rmtree(home, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", home], ROOT, "On Debian: apt-get install python3-venv")
+            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            _run([*pip, "-r", requirements], ROOT, "Is the Python package index reachable?")
+            stamp.write_text(wanted)
     return str(python)
 
 

@@ -1,5 +1,8 @@
 """The script that runs all steps installs what the chosen ones need."""
 
+import contextlib
+import io
+import sys
 import unittest
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -50,6 +53,46 @@ class Order(unittest.TestCase):
         self.assertLessEqual(set(steps.FOLDERS), set(steps.STEPS))
         for folder in (folder for folders in steps.FOLDERS.values() for folder in folders):
             self.assertTrue((ROOT / folder).is_dir(), folder)
+
+
+class Beside(unittest.TestCase):
+    def test_every_step_is_in_one_group_and_builds_come_before_what_needs_them(self):
+        made = steps.groups([(name, *steps.STEPS[name]) for name in steps.STEPS])
+        begun = [name for _, members in made for name, *_ in members]
+        self.assertEqual(sorted(begun), sorted(steps.STEPS))
+        self.assertEqual([name for name, *_ in made[begun.index("unit")][1]], ["unit", "release"])
+        self.assertTrue(all(len(members) == 1 for places, members in made if places == 1))
+
+    def test_what_is_changed_is_begun_first_in_its_group_and_groups_stay_whole(self):
+        planned = steps.plan(list(steps.STEPS), {"compat/chaos/run.py", "compat/java/pom.xml"})
+        made = [[name for name, *_ in members] for _, members in steps.groups(planned)]
+        self.assertEqual(made[made.index(["unit", "release"]) + 1][0], "java")
+        self.assertIn(["chaos"], made)
+
+    def test_names_are_steps(self):
+        named = {name for _, row in steps.BESIDE for name in row} | steps.ONE_OF
+        self.assertLessEqual(named, set(steps.STEPS))
+
+    def run_all(self, places, programs):
+        made = [(name, "", [sys.executable, "-c", program]) for name, program in programs]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            ended = list(steps.run_group(places, made, 1, len(made)))
+        return {each.name: each for each in ended}, said.getvalue()
+
+    def test_nothing_is_begun_after_a_failure_and_what_runs_is_waited_for(self):
+        waits = "import sys; sys.stdin.read(); print('waited')"
+        ended, said = self.run_all(2, [("fails", "print('why'); raise SystemExit(3)"), ("waits", waits), ("never", "")])
+        self.assertEqual({name: each.code for name, each in ended.items() if name != "never"}, {"fails": 3, "waits": 0})
+        self.assertIn("-- fails said:\nwhy\n", said)
+        # Whether it ended before the failure was known is up to chance; one place that fails leaves none.
+        ended, _ = self.run_all(1, [("fails", "raise SystemExit(3)"), ("never", "")])
+        self.assertEqual(list(ended), ["fails"])
+
+    def test_steps_of_one_tool_wait_for_each_other(self):
+        left = [("java", "", []), ("java-1.4", "", []), ("go", "", [])]
+        self.assertEqual(steps.next_of(left, [])[0], "java")
+        self.assertEqual(steps.next_of(left, ["dcp-java"])[0], "go")
+        self.assertIsNone(steps.next_of(left[:2], ["dcp-java"]))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from settee import kv
 from settee.node import PASSWORD, USERNAME, Node, NodeError, scratch
 from settee.validated import ValidatedLoad
 
-ADDRESS = "127.0.31.8"
+ADDRESS = "127.0.31.28"
 BUCKET = "disk"
 MIB = 1024 * 1024
 

@@ -65,7 +65,7 @@ class IdleSockets(HostileCase):
 
     def test_silent_connections_free_their_places_for_logins(self):
         """As many as there are places, on a node with few of them."""
-        with Node("127.0.31.54", scratch("hostile-places"), ["--connections-max", "300"]) as node:
+        with Node("127.0.31.84", scratch("hostile-places"), ["--connections-max", "300"]) as node:
             node.initialise()
             node.rest.create_bucket("places")
             idle = silent(node.address, node.ports["kv"], 400)
@@ -82,7 +82,7 @@ class Leases(HostileCase):
     """Three nodes that fail one another over after five seconds, and 1,200 idle sockets on each one's management port."""
 
     def test_idle_sockets_cost_no_node_its_lease(self):
-        cluster = Cluster("127.0.31.51", scratch("hostile-leases"), 3)
+        cluster = Cluster("127.0.31.81", scratch("hostile-leases"), 3)
         idle = []
         try:
             cluster.form()

@@ -30,8 +30,8 @@ def binary():
     return Path(os.environ.get("SETTEE_BINARY", ROOT / target / "release" / "settee"))
 
 
-SCRATCH = ROOT / "target" / "compat"
-"""Where suites keep what their servers write."""
+SCRATCH = Path(os.environ.get("SETTEE_SCRATCH", ROOT / "target" / "compat"))
+"""Where suites keep what their servers write. `./test` gives each step a folder of its own."""
 
 
 def scratch(name):

@@ -9,7 +9,7 @@ import { TRANSACTIONS, within } from './doomed.mjs'
 import { startNode } from './own-node.mjs'
 
 // Of the server that is killed; the one of the suite goes on.
-const ADDRESS = '127.0.31.14'
+const ADDRESS = '127.0.31.27'
 const [ACCOUNTS, WORKERS, KILLS] = [4, 3, 4]
 
 async function connect() {
