@@ -48,6 +48,7 @@ fn whole(held: u64) -> VbReport {
         persisted: Seqno(0),
         complete: true,
         may_lack: false,
+        to_disk: false,
         following: false,
         indexing: false,
     }
@@ -529,6 +530,50 @@ fn of_more_nodes_that_held_a_vbucket_than_there_are_to_be_copies_all_are_asked()
     assert_eq!(cluster.elected_within(20_000), Some(2));
     let target = &cluster.meta.buckets["b"].target.as_deref().unwrap()[0];
     assert!(target.len() == 2 && target.contains(&NodeId(2)), "{target:?}");
+}
+
+/// Whether the leader proposes within so long that what is under way ends.
+fn ends_within(cluster: &mut Cluster, ms: u64) -> bool {
+    let until = cluster.now_ms + ms;
+    while cluster.now_ms < until {
+        cluster.now_ms += 250;
+        for &node in cluster.copies.keys() {
+            cluster.orchestrator.report(&cluster.meta, cluster.report(node), cluster.now_ms);
+        }
+        let commands = cluster.orchestrator.step(&cluster.meta, cluster.now_ms);
+        if commands.iter().any(|command| matches!(command, Command::FinishRebalance { .. })) {
+            return true;
+        }
+    }
+    false
+}
+
+/// A copy that is left may be killed at that moment, and its disk is what is left of it then.
+#[test]
+fn a_node_leaves_once_the_disks_that_are_left_have_what_was_acknowledged_in_memory() {
+    let leaving = |level: u32| {
+        let mut cluster = Cluster::new(VbPlan::settled(nodes(&[1, 2, 0]), 5));
+        cluster.meta.level = level;
+        let start = StartGracefulFailover { id: "g".into(), nodes: nodes(&[0]), now_ms: 0 };
+        cluster.apply(&[Command::StartGracefulFailover(start)]);
+        let follows = VbReport { following: true, ..whole(9) };
+        cluster.with(&[(0, follows), (1, VbReport { role: VbRole::Active, ..whole(9) }), (2, follows)])
+    };
+    assert!(ends_within(&mut leaving(11), 10_000), "as the level before has it");
+    let mut cluster = leaving(LEVEL);
+    let mut say = |is_to_disk: bool, high: u64, persisted: [u64; 2]| {
+        for (node, persisted) in [1, 2].into_iter().zip(persisted) {
+            let copy = cluster.copies.get_mut(&node).unwrap();
+            copy.to_disk = is_to_disk && node == 1;
+            (copy.high_seqno, copy.persisted) = (Seqno(high), Seqno(persisted));
+        }
+        ends_within(&mut cluster, 10_000)
+    };
+    assert!(!say(false, 9, [9, 9]), "the active one acknowledges in memory");
+    assert!(!say(true, 9, [0, 0]));
+    assert!(!say(true, 12, [9, 8]));
+    assert!(!say(true, 12, [8, 12]));
+    assert!(say(true, 15, [9, 9]), "what came later is on disk when it is acknowledged");
 }
 
 /// One of two copies has left in good order, and nothing is heard of the other one yet. The metadata are at that level.

@@ -239,7 +239,9 @@ fn a_new_active_tells_the_end_of_a_collection_of_which_nothing_is_left() {
         rig.flush();
     }
     for vb in (0..VBUCKETS).map(VbId) {
-        rig.bucket.activate(vb, 8, Topology { chains: vec![vec![NodeId(0)]], copies: 1 }, rig.now()).unwrap();
+        rig.bucket
+            .activate(vb, 8, Topology { chains: vec![vec![NodeId(0)]], copies: 1, to_disk: false }, rig.now())
+            .unwrap();
     }
     rig.flush();
     assert_eq!(told(&rig), ["+s@0", "+c10@2", "-c9@3"]);
@@ -265,7 +267,7 @@ fn a_new_active_tells_the_end_of_a_scope_without_collections() {
             while rig.bucket.expire(rig.now(), Budget::default()).more {}
             rig.flush();
         }
-        let alone = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
+        let alone = Topology { chains: vec![vec![NodeId(0)]], copies: 1, to_disk: false };
         for vb in (0..VBUCKETS).map(VbId) {
             rig.bucket.activate(vb, 8, alone.clone(), rig.now()).unwrap();
         }

@@ -127,7 +127,7 @@ impl Agent {
         for info in infos() {
             let new = || BucketPlans::new(was_there, info.kind == BucketKind::Ephemeral);
             let plans = self.buckets.entry(info.uuid.clone()).or_insert_with(new);
-            plans.follow(info, this.id, keeps, metadata.leaving_gracefully());
+            plans.follow(info, this.id, keeps, metadata);
         }
     }
 
@@ -200,6 +200,8 @@ struct BucketPlans {
     targets: Option<Arc<Vec<Vec<NodeId>>>>,
     /// Nodes that others are to do without, as last seen.
     leaving_nodes: Vec<NodeId>,
+    /// Those of them beside which durable writes go to disk.
+    synced_beside: Vec<NodeId>,
     /// How many copies there are to be.
     copies: u8,
     /// What this node has outside of chains is kept.
@@ -258,17 +260,19 @@ impl BucketPlans {
     }
 
     /// Takes note of the plans; compares them only when they are others than before.
-    fn follow(&mut self, info: &BucketInfo, node: NodeId, keeps: bool, leaving: &[NodeId]) {
+    fn follow(&mut self, info: &BucketInfo, node: NodeId, keeps: bool, metadata: &Metadata) {
+        let (leaving, synced_beside) = (metadata.leaving_gracefully(), metadata.synced_beside(info.kind));
         let copies = info.replicas.saturating_add(1);
         let targets = (self.targets.as_ref().map(Arc::as_ptr), info.target.as_ref().map(Arc::as_ptr));
         let is_same = (self.copies, self.keeps, self.node) == (copies, keeps, node)
             && targets.0 == targets.1
-            && self.leaving_nodes == leaving;
+            && (&*self.leaving_nodes, &*self.synced_beside) == (leaving, synced_beside);
         if is_same && Arc::ptr_eq(&self.plans, &info.vbs) {
             return;
         }
         self.targets.clone_from(&info.target);
         leaving.clone_into(&mut self.leaving_nodes);
+        synced_beside.clone_into(&mut self.synced_beside);
         let before = mem::replace(&mut self.plans, Arc::clone(&info.vbs));
         (self.copies, self.keeps, self.node) = (copies, keeps, node);
         self.done.resize(self.plans.len(), None);
@@ -277,7 +281,7 @@ impl BucketPlans {
                 continue;
             }
             let vb = VbId(index as u16);
-            let shall = (plan.term, duty(plan, node, keeps, copies));
+            let shall = (plan.term, duty(plan, node, keeps, copies).beside(plan, synced_beside));
             if self.done.get(index).and_then(Option::as_ref) == Some(&shall) {
                 self.todo.remove(&vb);
             } else {
@@ -368,7 +372,8 @@ impl BucketPlans {
     /// What is asked of this node, and for which term.
     fn duty_of(&self, vb: VbId) -> Option<(u64, Duty)> {
         let plan = self.plans.get(usize::from(vb.get()))?;
-        Some((plan.term, duty(plan, self.node, self.keeps, self.copies)))
+        let duty = duty(plan, self.node, self.keeps, self.copies).beside(plan, &self.synced_beside);
+        Some((plan.term, duty))
     }
 
     /// Does some of what is to be done; whether wishes have changed.
@@ -566,6 +571,7 @@ impl BucketPlans {
                 // One that is being made, and has not been fed yet, is none.
                 complete: copy.complete && (self.is_in_chain(vb) || !copy.blank),
                 may_lack: copy.may_lack,
+                to_disk: matches!(self.duty_done(vb), Some(Duty::Lead(topology)) if topology.to_disk),
                 following: copy.role == VbRole::Replica && buckets.following(uuid, vb) == Some(copy.term),
                 indexing: copy.role == VbRole::Replica && buckets.is_indexing(uuid, vb),
             }

@@ -41,6 +41,21 @@ pub fn duty(plan: &VbPlan, node: NodeId, keeps: bool, copies: u8) -> Duty {
     }
 }
 
+impl Duty {
+    /// The same where nodes of the plan are `leaving` gracefully: durable writes are on disk with a majority before they are acknowledged.
+    /// Of the nodes that are left one may be killed just when the others leave.
+    #[must_use]
+    pub(crate) fn beside(self, plan: &VbPlan, leaving: &[NodeId]) -> Self {
+        match self {
+            Self::Lead(topology) => {
+                let to_disk = plan.chain.iter().any(|node| leaving.contains(node));
+                Self::Lead(Topology { to_disk, ..topology })
+            }
+            other => other,
+        }
+    }
+}
+
 /// What copies are when their bucket has been opened. On a node that is alone they serve at once, as there is nobody to
 /// ask; elsewhere the agent decides, which knows whether the metadata is the newest. Every node has a cache of its own.
 #[must_use]
@@ -66,7 +81,7 @@ fn topology(plan: &VbPlan, copies: u8) -> Topology {
     // After an election the active is known to hold what the chain before held: it is all that is left of that.
     let joint =
         plan.joint.iter().filter(|&joint| joint.as_slice() != plan.chain.get(..1).unwrap_or_default());
-    Topology { chains: std::iter::once(&plan.chain).chain(joint).cloned().collect(), copies }
+    Topology { chains: std::iter::once(&plan.chain).chain(joint).cloned().collect(), copies, to_disk: false }
 }
 
 #[cfg(test)]
@@ -84,11 +99,22 @@ mod tests {
     #[test]
     fn the_first_of_a_settled_chain_leads_and_the_others_follow_it() {
         let plan = settled(&[A, B]);
-        let topology = Topology { chains: vec![vec![A, B]], copies: 2 };
+        let topology = Topology { chains: vec![vec![A, B]], copies: 2, to_disk: false };
         assert_eq!(duty(&plan, A, false, 2), Duty::Lead(topology));
         assert_eq!(duty(&plan, B, false, 2), Duty::Follow(A));
         assert_eq!(duty(&plan, C, false, 2), Duty::Leave);
         assert_eq!(duty(&plan, C, true, 2), Duty::Keep);
+    }
+
+    #[test]
+    fn durable_writes_go_to_disk_while_a_node_of_the_chain_leaves() {
+        let plan = settled(&[A, B]);
+        let to_disk = |leaving: &[NodeId]| match duty(&plan, A, false, 2).beside(&plan, leaving) {
+            Duty::Lead(topology) => topology.to_disk,
+            _ => false,
+        };
+        assert!(to_disk(&[A]) && to_disk(&[C, B]));
+        assert!(!to_disk(&[]) && !to_disk(&[C]));
     }
 
     /// Whether or not it is a member again by then.
@@ -102,7 +128,7 @@ mod tests {
     #[test]
     fn who_builds_or_still_counts_follows_too() {
         let plan = VbPlan { joint: Some(vec![A, B]), building: vec![NodeId(3)], ..settled(&[A, C]) };
-        let topology = Topology { chains: vec![vec![A, C], vec![A, B]], copies: 2 };
+        let topology = Topology { chains: vec![vec![A, C], vec![A, B]], copies: 2, to_disk: false };
         assert_eq!(duty(&plan, A, false, 2), Duty::Lead(topology));
         for node in [B, C, NodeId(3)] {
             assert_eq!(duty(&plan, node, false, 2), Duty::Follow(A));
@@ -133,7 +159,7 @@ mod tests {
         assert_eq!(duty(&plan, A, true, 2), Duty::Keep);
         assert_eq!(duty(&plan, B, false, 2), Duty::Stand);
         let elected = VbPlan { joint: Some(vec![B]), ..settled(&[B]) };
-        let topology = Topology { chains: vec![vec![B]], copies: 2 };
+        let topology = Topology { chains: vec![vec![B]], copies: 2, to_disk: false };
         assert_eq!(duty(&elected, B, false, 2), Duty::Lead(topology));
     }
 

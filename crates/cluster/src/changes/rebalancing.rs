@@ -13,7 +13,7 @@ use crate::{
     metadata::{
         BucketInfo, ClusterError, Metadata, NodeInfo,
         error::refused,
-        level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED, LEAVERS_KEPT, LIVING_ASKED},
+        level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED, LEAVERS_KEPT, LEAVERS_SYNCED, LIVING_ASKED},
         maps,
         topology::{
             Exclusion, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult, Recovery,
@@ -158,6 +158,13 @@ impl Metadata {
     pub fn leaving_gracefully(&self) -> &[NodeId] {
         let graceful = |rebalance: &&Rebalance| rebalance.kind == RebalanceKind::GracefulFailover;
         self.rebalance.as_ref().filter(graceful).map_or(&[], |rebalance| &rebalance.eject)
+    }
+
+    /// Those of them beside which a bucket's durable writes go to disk.
+    #[must_use]
+    pub fn synced_beside(&self, kind: BucketKind) -> &[NodeId] {
+        let is_synced = kind == BucketKind::Couchbase && self.level >= LEAVERS_SYNCED;
+        if is_synced { self.leaving_gracefully() } else { &[] }
     }
 
     pub(crate) fn stop_rebalance(&mut self, now_ms: u64) -> Result<(), ClusterError> {

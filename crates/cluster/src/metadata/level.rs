@@ -22,12 +22,13 @@
 //! | 9 | a failover while a chain changes has the remaining nodes of the chain before asked as well. A flush ends no election. Where no node has a vBucket, every recovered node is asked, also if more nodes held it than it is to have copies |
 //! | 10 | a node that was failed over gracefully is remembered until the copies that are left are known to hold what it holds |
 //! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]). Nodes show no password of a mail server. A silence may be for one node. A change of a design document may say which revision it replaces |
+//! | 12 | while nodes are failed over gracefully, durable writes of their vBuckets go to disk. The failover ends once the nodes that are left have on disk what was acknowledged before |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 11;
+pub const LEVEL: u32 = 12;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -53,5 +54,7 @@ pub(crate) const LEAVERS_KEPT: u32 = 10;
 pub(crate) const TELEMETRY: u32 = 11;
 /// From here on a change of a design document may say which revision it replaces.
 pub(crate) const DESIGN_DOCUMENTS_OVER: u32 = 11;
+/// From here on durable writes go to disk beside nodes that leave gracefully.
+pub(crate) const LEAVERS_SYNCED: u32 = 12;
 /// From here on nodes have alternate addresses.
 pub(crate) const ALTERNATE_ADDRESSES: u32 = 1;

@@ -52,6 +52,7 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         persisted: Seqno(said.persisted),
         complete: said.complete,
         may_lack: false,
+        to_disk: false,
         following: role == VbRole::Replica,
         indexing: false,
     };

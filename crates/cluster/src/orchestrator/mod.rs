@@ -11,6 +11,7 @@
 mod auto;
 mod budget;
 pub mod divergence;
+mod farewell;
 #[cfg(test)]
 mod fixture;
 mod heard;
@@ -29,6 +30,7 @@ pub use vb::DRAIN_PATIENCE_MS;
 
 use self::{
     budget::Budget,
+    farewell::Floors,
     heard::Heard,
     lag::Lags,
     progress::{Pauses, Tracker},
@@ -67,6 +69,8 @@ pub struct Orchestrator {
     at_target_since_ms: Option<u64>,
     /// Whose copy of which bucket a graceful failover waits for, as of the last step.
     unwell: Option<(NodeId, BucketUuid)>,
+    /// What has to be on disk before that ends.
+    floors: Floors,
 }
 
 /// What is remembered of vBuckets that are on their way.
@@ -158,7 +162,8 @@ impl Orchestrator {
         self.take_notes(meta, now_ms);
         self.lags.look(meta, &self.heard, now_ms);
         self.tracker.observe(meta, &self.heard, now_ms);
-        self.unwell = self.first_unwell(meta, now_ms);
+        self.note_floors(meta);
+        self.unwell = self.first_unwell(meta, now_ms).or_else(|| self.first_unsynced(meta, now_ms));
         let mut commands = Vec::new();
         self.given_up
             .retain(|(bucket, vb), given_up| given_up.counts(meta, bucket, *vb, &self.heard, now_ms));

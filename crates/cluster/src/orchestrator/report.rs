@@ -168,6 +168,9 @@ pub struct VbReport {
     /// chosen, but does not count when an active copy is.
     #[serde(default)]
     pub may_lack: bool,
+    /// It is active, and durable writes have begun to go to disk with a majority, because a node of its chain leaves gracefully.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_disk: bool,
     /// Whether a stream of this term from the active copy is open.
     pub following: bool,
     /// It is to take over, and an index of it that queries wait for is not close behind it yet. An older version says nothing of that, so

@@ -301,9 +301,7 @@ impl Scene<'_> {
     fn has_caught_up(&self) -> bool {
         let Some(floor) = self.note.and_then(|note| note.floor) else { return false };
         let on_disk = self.bucket.kind == BucketKind::Couchbase;
-        let has = |node: NodeId| {
-            self.has(node, floor) && (!on_disk || self.copy(node).is_some_and(|copy| copy.persisted >= floor))
-        };
+        let has = |node: NodeId| if on_disk { self.has_on_disk(node, floor) } else { self.has(node, floor) };
         let counted = self.plan.counted();
         let chain = &self.plan.chain;
         let must = |node: &&NodeId| !counted.contains(node) || !self.heard.is_silent(**node, self.now_ms);
@@ -398,6 +396,19 @@ impl Scene<'_> {
         let (gone, left): (Vec<NodeId>, Vec<NodeId>) =
             self.plan.chain.iter().partition(|node| leaving.contains(node));
         left.into_iter().find(|&node| !gone.is_empty() && !self.is_well(active, node))
+    }
+
+    /// Where nodes of the chain are `leaving`: one of the other nodes that is not known to have everything on disk up to `floor`.
+    pub(super) fn unsynced(&self, leaving: &[NodeId], floor: Option<Seqno>) -> Option<NodeId> {
+        let (gone, left): (Vec<NodeId>, Vec<NodeId>) =
+            self.plan.chain.iter().partition(|node| leaving.contains(node));
+        let has = |node: NodeId| floor.is_some_and(|floor| self.has_on_disk(node, floor));
+        left.into_iter().find(|&node| !gone.is_empty() && !has(node))
+    }
+
+    /// Whether a copy holds everything of the active one's history up to `seqno` on disk.
+    fn has_on_disk(&self, node: NodeId, seqno: Seqno) -> bool {
+        self.has(node, seqno) && self.copy(node).is_some_and(|copy| copy.persisted >= seqno)
     }
 
     /// Whether a copy is what it shall be: the active one serves, and the others follow it closely.

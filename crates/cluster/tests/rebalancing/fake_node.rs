@@ -206,6 +206,7 @@ impl FakeNode {
     fn bucket_report(&self, meta: &Metadata, bucket: &BucketInfo) -> BucketReport {
         let mut vbs = Vec::new();
         let mut weights = Vec::new();
+        let is_synced_beside = |node: &NodeId| meta.synced_beside(bucket.kind).contains(node);
         for (at, plan) in bucket.vbs.iter().enumerate() {
             let vb = VbId(at as u16);
             let target = bucket.target.as_ref().map(|target| &target[at][..]);
@@ -227,6 +228,8 @@ impl FakeNode {
                     vb_uuid: VbUuid(copy.generation() << GENERATION_SHIFT),
                     high_seqno: Seqno(copy.log.len() as u64),
                     may_lack: false,
+                    // Durable writes go there always.
+                    to_disk: copy.role == VbRole::Active && plan.chain.iter().any(is_synced_beside),
                     held: Seqno(copy.synced as u64),
                     persisted: Seqno(copy.synced as u64),
                     complete: copy.complete,

@@ -312,7 +312,7 @@ impl Node {
         let engine = &self.buckets[bucket].0;
         let (_, term) = engine.vb_role(vb).unwrap();
         if serve {
-            let topology = Topology { chains: vec![vec![NodeId(1)]], copies: 1 };
+            let topology = Topology { chains: vec![vec![NodeId(1)]], copies: 1, to_disk: false };
             engine.activate(vb, term + 1, topology, self.shared.now()).unwrap();
         } else {
             engine.make_dead(vb, term + 1).unwrap();

@@ -77,7 +77,7 @@ impl Pair {
         let (workers, address) = active.serve(kind, &options[0]);
         let (followers, _) = replica.serve(kind, &options[1]);
         let now = active.shared.now();
-        let topology = Topology { chains: vec![vec![ACTIVE, REPLICA]], copies: 2 };
+        let topology = Topology { chains: vec![vec![ACTIVE, REPLICA]], copies: 2, to_disk: false };
         for vb in vbs() {
             active.bucket(BUCKET).set_topology(vb, TERM, topology.clone(), now).unwrap();
             replica.bucket(BUCKET).make_replica(vb, TERM).unwrap();
@@ -389,7 +389,7 @@ fn another_term_is_not_followed() {
     pair.want(vbs().take(1), TERM);
     eventually("one is followed", || pair.following() == 1);
     // The active's term is over: what it says from here on is for another one.
-    let topology = Topology { chains: vec![vec![ACTIVE, REPLICA]], copies: 2 };
+    let topology = Topology { chains: vec![vec![ACTIVE, REPLICA]], copies: 2, to_disk: false };
     pair.active.bucket(BUCKET).set_topology(VbId(0), TERM + 1, topology, pair.active.shared.now()).unwrap();
     write(&pair.active, b"of the next term");
     eventually("nothing is followed", || pair.following() == 0);

@@ -540,7 +540,7 @@ mod tests {
         };
         let bucket = Bucket::open(options, Vec::new(), Arc::default(), Arc::new(Deaf), now).unwrap();
         bucket.make_replica(vb, 1).unwrap();
-        let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
+        let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1, to_disk: false };
         bucket.activate(vb, 2, topology, now).unwrap();
         let before = bucket.vb_history(vb).unwrap();
         let shard = &bucket.shards[0];

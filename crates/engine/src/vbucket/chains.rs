@@ -24,6 +24,9 @@ pub struct Topology {
     pub chains: Vec<Vec<NodeId>>,
     /// Copies that are configured, the active among them: what a majority is counted of where a chain has no more.
     pub copies: u8,
+    /// Durable writes that begin now are to be on disk with a majority, whatever their level asks for: a node of the chain is about to
+    /// leave, and one that stays may be killed at that moment.
+    pub to_disk: bool,
 }
 
 impl Topology {
@@ -43,7 +46,7 @@ pub struct Chains {
 impl Chains {
     /// The active alone, of so many copies.
     pub(crate) fn alone(copies: u8) -> Self {
-        Self::new(Topology { chains: Vec::new(), copies })
+        Self::new(Topology { chains: Vec::new(), copies, to_disk: false })
     }
 
     /// With nothing acknowledged yet.
@@ -130,7 +133,7 @@ mod tests {
 
     fn chains(chains: &[&[u16]], copies: u8) -> Chains {
         let chains = chains.iter().map(|chain| chain.iter().copied().map(NodeId).collect()).collect();
-        Chains::new(Topology { chains, copies })
+        Chains::new(Topology { chains, copies, to_disk: false })
     }
 
     #[test]
@@ -154,10 +157,15 @@ mod tests {
         assert_eq!(chains.reached(), Seqno(0), "one of three is no majority");
         assert!(chains.acknowledge(NodeId(7), Seqno(4)));
         assert_eq!(chains.reached(), Seqno(4));
-        let mut chains = chains.followed_by(Topology { chains: vec![vec![NodeId(5), NodeId(7)]], copies: 1 });
+        let mut chains = chains.followed_by(Topology {
+            chains: vec![vec![NodeId(5), NodeId(7)]],
+            copies: 1,
+            to_disk: false,
+        });
         assert!(chains.acknowledge(NodeId(7), Seqno(5)));
         assert_eq!(chains.reached(), Seqno(5), "of two both");
-        let chains = chains.followed_by(Topology { chains: vec![vec![NodeId(5)]], copies: 1 });
+        let chains =
+            chains.followed_by(Topology { chains: vec![vec![NodeId(5)]], copies: 1, to_disk: false });
         assert!(chains.is_only_copy());
         assert_eq!(chains.reached(), Seqno(u64::MAX));
     }
@@ -181,8 +189,11 @@ mod tests {
         assert!(chains.acknowledge(NodeId(3), Seqno(7)));
         assert_eq!(chains.reached(), Seqno(7));
         // There are too few copies whatever is left of the chain before.
-        let alone =
-            chains.followed_by(Topology { chains: vec![vec![NodeId(1)], vec![NodeId(3)]], copies: 2 });
+        let alone = chains.followed_by(Topology {
+            chains: vec![vec![NodeId(1)], vec![NodeId(3)]],
+            copies: 2,
+            to_disk: false,
+        });
         assert!(!alone.is_majority_possible());
         assert_eq!(alone.reached(), Seqno(0));
     }
@@ -195,7 +206,11 @@ mod tests {
         assert_eq!(chains.reached(), Seqno(0));
         assert!(chains.acknowledge(NodeId(1), Seqno(4)));
         assert_eq!(chains.reached(), Seqno(4));
-        assert!(chains.followed_by(Topology { chains: vec![vec![NodeId(2)]], copies: 1 }).is_only_copy());
+        assert!(
+            chains
+                .followed_by(Topology { chains: vec![vec![NodeId(2)]], copies: 1, to_disk: false })
+                .is_only_copy()
+        );
     }
 
     #[test]
@@ -226,7 +241,11 @@ mod tests {
         assert_eq!(three.reached(), Seqno(0), "1 and 3 might be asked");
         three.acknowledge(NodeId(3), Seqno(8));
         assert_eq!(three.reached(), Seqno(8));
-        let left = three.followed_by(Topology { chains: vec![[4, 2, 3].map(NodeId).to_vec()], copies: 3 });
+        let left = three.followed_by(Topology {
+            chains: vec![[4, 2, 3].map(NodeId).to_vec()],
+            copies: 3,
+            to_disk: false,
+        });
         assert_eq!(
             left.reached(),
             Seqno(9),
@@ -243,7 +262,11 @@ mod tests {
         assert_eq!(chains.reached(), Seqno(8));
         chains.acknowledge(NodeId(2), Seqno(9));
         assert_eq!(chains.reached(), Seqno(9), "who is in both counts in both");
-        let next = chains.followed_by(Topology { chains: vec![vec![NodeId(1), NodeId(4)]], copies: 3 });
+        let next = chains.followed_by(Topology {
+            chains: vec![vec![NodeId(1), NodeId(4)]],
+            copies: 3,
+            to_disk: false,
+        });
         assert_eq!(next.reached(), Seqno(8));
     }
 }

@@ -28,6 +28,7 @@ impl VBucket {
         asked: Option<DurabilityLevel>,
     ) -> Result<Option<DurabilityLevel>, Status> {
         let Some(level) = asked else { return Ok(None) };
+        let level = if self.chains.topology().to_disk { DurabilityLevel::PersistToMajority } else { level };
         if !self.chains.is_majority_possible() {
             return Err(Status::DurabilityImpossible);
         }

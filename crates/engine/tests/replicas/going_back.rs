@@ -260,7 +260,7 @@ fn copies_that_go_back_are_emptied_by_the_flusher_with_one_sync() {
     assert!(replica.recorder.work.lock().contains(&Work::Flush(0)), "but the flusher has been called");
     // Meanwhile one becomes the active, and one a replica of another term.
     let (promoted, other) = (VbId(0), VbId(1));
-    let alone = Topology { chains: vec![vec![B]], copies: 2 };
+    let alone = Topology { chains: vec![vec![B]], copies: 2, to_disk: false };
     replica.bucket.activate(promoted, 2, alone, replica.now()).unwrap();
     replica.bucket.make_replica(other, 2).unwrap();
     let syncs = replica.stores[0].syncs();
@@ -282,7 +282,7 @@ fn an_only_copy_in_the_making_is_all_there_is() {
     replica.bucket.make_replica(VB, 1).unwrap();
     told(&replica, &marker(0, 9, true), &[item(ReplicaKind::Mutation, b"\0k", 3)]);
     assert_eq!(replica.bucket.activate(VB, 2, turned(), replica.now()), Err(Status::NotMyVbucket));
-    let alone = Topology { chains: vec![vec![B]], copies: 2 };
+    let alone = Topology { chains: vec![vec![B]], copies: 2, to_disk: false };
     replica.bucket.activate(VB, 2, alone, replica.now()).unwrap();
     assert!(status(&replica).complete);
     assert_eq!(get(&replica, b"\0k").unwrap(), b"told");

@@ -45,12 +45,12 @@ fn node_on(disk: Arc<FaultDisk>, role: VbRole) -> Rig {
 }
 
 fn both() -> Topology {
-    Topology { chains: vec![vec![A, B]], copies: 2 }
+    Topology { chains: vec![vec![A, B]], copies: 2, to_disk: false }
 }
 
 /// The same two after the second has taken over.
 fn turned() -> Topology {
-    Topology { chains: vec![vec![B, A]], copies: 2 }
+    Topology { chains: vec![vec![B, A]], copies: 2, to_disk: false }
 }
 
 /// An active and a replica of it, connected.
@@ -225,15 +225,37 @@ fn a_write_that_is_to_be_on_disks_waits_for_both_and_holds_back_those_behind_it(
     assert!(first.seqno < second.seqno);
 }
 
+/// What began before goes by the level that it asked for.
+#[test]
+fn while_a_node_leaves_durable_writes_of_every_level_wait_for_both_disks() {
+    let (mut active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    let before = set(&active, b"\0k", b"v", MAJORITY).unwrap();
+    active.bucket.set_topology(VB, 1, Topology { to_disk: true, ..both() }, active.now()).unwrap();
+    let since = set(&active, b"\0l", b"w", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    active.completed(b"\0k", &before);
+    assert_eq!(active.complete(b"\0l", &since, WAITER), Ok(Durable::Parked));
+    replica.flush();
+    pipe.acknowledge(&active, &replica);
+    assert_eq!(active.complete(b"\0l", &since, WAITER), Ok(Durable::Parked), "not synced on the active");
+    active.flush();
+    active.completed(b"\0l", &since);
+    active.bucket.set_topology(VB, 1, both(), active.now()).unwrap();
+    let after = set(&active, b"\0m", b"x", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    active.completed(b"\0m", &after);
+    assert!(!set(&active, b"\0n", b"y", DurabilityLevel::None).unwrap().wait);
+}
+
 #[test]
 fn without_enough_copies_nothing_happens_at_all() {
     let active = node(BucketKind::Couchbase, VbRole::Dead);
-    let alone = Topology { chains: vec![vec![A]], copies: 2 };
+    let alone = Topology { chains: vec![vec![A]], copies: 2, to_disk: false };
     active.bucket.activate(VB, 1, alone, active.now()).unwrap();
     let before = status(&active).history.high_seqno;
     assert_eq!(set(&active, b"\0k", b"v", MAJORITY), Err(Status::DurabilityImpossible));
     assert_eq!(status(&active).history.high_seqno, before);
-    let one_of_two = Topology { chains: vec![vec![A], vec![A, B]], copies: 2 };
+    let one_of_two = Topology { chains: vec![vec![A], vec![A, B]], copies: 2, to_disk: false };
     active.bucket.set_topology(VB, 1, one_of_two, active.now()).unwrap();
     assert_eq!(
         set(&active, b"\0k", b"v", MAJORITY),
@@ -242,7 +264,7 @@ fn without_enough_copies_nothing_happens_at_all() {
     );
     active.bucket.set_topology(VB, 1, both(), active.now()).unwrap();
     assert!(set(&active, b"\0k", b"v", MAJORITY).unwrap().wait);
-    let only = Topology { chains: vec![vec![A]], copies: 1 };
+    let only = Topology { chains: vec![vec![A]], copies: 1, to_disk: false };
     active.bucket.set_topology(VB, 2, only, active.now()).unwrap();
     assert!(!set(&active, b"\0l", b"v", MAJORITY).unwrap().wait, "one copy is its own majority");
     assert_eq!(get(&active, b"\0k").unwrap(), b"v", "of what was in progress too");
@@ -371,7 +393,10 @@ fn a_drained_active_brings_what_is_in_progress_to_its_end_before_it_leaves() {
         assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(None));
         let last = active.bucket.seal(VB, 1).unwrap();
         pipe.drain(&active, &replica);
-        replica.bucket.activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1 }, replica.now()).unwrap();
+        replica
+            .bucket
+            .activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1, to_disk: false }, replica.now())
+            .unwrap();
         active.bucket.make_dead(VB, 2).unwrap();
         assert!(active.recorder.woken.lock().contains(&WAITER));
         let committed = active.completed(b"\0k", &prepared);
@@ -397,7 +422,10 @@ fn what_is_not_drained_in_time_is_ambiguous_to_whoever_leaves_and_committed_once
     assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(None), "sealed is sealed");
     pipe.drain(&active, &replica);
     assert_eq!((status(&active).prepares, status(&active).history.high_seqno), (1, last));
-    replica.bucket.activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1 }, replica.now()).unwrap();
+    replica
+        .bucket
+        .activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1, to_disk: false }, replica.now())
+        .unwrap();
     active.bucket.make_dead(VB, 2).unwrap();
     assert!(active.recorder.woken.lock().contains(&WAITER));
     assert_eq!(active.complete(b"\0k", &prepared, WAITER), Err(Status::SyncWriteAmbiguous));
@@ -640,7 +668,10 @@ fn a_damaged_open_prepare_makes_its_key_unreadable_and_nothing_else() {
     assert_eq!(disk.damage(b"prepared and never committed"), 1);
     active = active.crash();
     active.warm_up();
-    active.bucket.activate(VB, 2, Topology { chains: vec![vec![A]], copies: 1 }, active.now()).unwrap();
+    active
+        .bucket
+        .activate(VB, 2, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, active.now())
+        .unwrap();
     for _ in 0..3 {
         assert_eq!(get(&active, b"\0k"), Err(Status::TemporaryFailure), "neither the old version nor none");
         assert_eq!(get(&active, b"\0l").unwrap(), b"another document");
@@ -650,7 +681,10 @@ fn a_damaged_open_prepare_makes_its_key_unreadable_and_nothing_else() {
     active.flush();
     active = active.crash();
     active.warm_up();
-    active.bucket.activate(VB, 3, Topology { chains: vec![vec![A]], copies: 1 }, active.now()).unwrap();
+    active
+        .bucket
+        .activate(VB, 3, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, active.now())
+        .unwrap();
     assert_eq!(get(&active, b"\0k").unwrap(), b"written again");
 }
 
@@ -745,7 +779,9 @@ fn dropped_contents_are_gone_for_good() {
     let options =
         BucketOptions { vbuckets: 1, shards: 1, role: VbRole::Dead, ..options(BucketKind::Couchbase) };
     let mut rig = Rig::over(options, Arc::default(), disks, Clock(0));
-    rig.bucket.activate(VB, 1, Topology { chains: vec![vec![A]], copies: 1 }, rig.now()).unwrap();
+    rig.bucket
+        .activate(VB, 1, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, rig.now())
+        .unwrap();
     set(&rig, b"\0k", b"v", DurabilityLevel::None).unwrap();
     rig.flush();
     assert_eq!(rig.bucket.drop_vb(VB, rig.now()), Err(Status::NotMyVbucket), "not while it is served");
@@ -771,7 +807,9 @@ fn dropped_contents_are_gone_for_good() {
         assert_eq!((found.complete, found.history.high_seqno), (false, Seqno(0)));
         rig = rig.crash();
     }
-    rig.bucket.activate(VB, 3, Topology { chains: vec![vec![A]], copies: 1 }, rig.now()).unwrap();
+    rig.bucket
+        .activate(VB, 3, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, rig.now())
+        .unwrap();
     let hashed = HashedKey::new(DocKey::trusted(b"\0k"));
     assert_eq!(rig.bucket.get(VB, hashed, rig.now(), |_| ()), Err(Status::KeyNotFound.into()));
 }

@@ -152,7 +152,7 @@ impl World {
     fn lead(&mut self, active: usize) {
         let mut chain = vec![NodeId(active as u16)];
         chain.extend((0..3).filter(|&node| node != active).map(|node| NodeId(node as u16)));
-        let topology = Topology { chains: vec![chain], copies: 3 };
+        let topology = Topology { chains: vec![chain], copies: 3, to_disk: false };
         self.pipes = vec![None, None, None];
         self.active = active;
         let rig = self.rig(active);

@@ -23,7 +23,7 @@ impl Notifier for Deaf {
 }
 
 fn alone() -> Topology {
-    Topology { chains: vec![vec![NodeId(0)]], copies: 1 }
+    Topology { chains: vec![vec![NodeId(0)]], copies: 1, to_disk: false }
 }
 
 /// Another node's bucket.

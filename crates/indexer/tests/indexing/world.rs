@@ -256,13 +256,13 @@ impl World {
     pub(crate) fn take_turns(&mut self, vb: VbId) {
         self.terms += 2;
         self.bucket.make_dead(vb, self.terms - 1).unwrap();
-        let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
+        let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1, to_disk: false };
         self.bucket.activate(vb, self.terms, topology, now(self.begin)).unwrap();
     }
 
     pub(crate) fn come(&mut self, vb: VbId) {
         self.terms += 1;
-        let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
+        let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1, to_disk: false };
         self.bucket.activate(vb, self.terms, topology, now(self.begin)).unwrap();
         self.served.push(vb);
         self.indexer().hear(vb, Change::Served);

@@ -155,7 +155,11 @@ fn write(world: &World, order: &[usize], canon: &mut Canon) {
     let mut said: Vec<[u8; 2]> = known
         .iter()
         .map(|(&write, &name)| {
-            let told = world.acknowledged >> write & 1 | (world.durable >> write & 1) << 1;
+            let of = |writes: u64| writes >> write & 1;
+            let told = of(world.acknowledged)
+                | of(world.durable) << 1
+                | of(world.to_disk) << 2
+                | of(world.excused) << 3;
             [name as u8, told as u8]
         })
         .collect();

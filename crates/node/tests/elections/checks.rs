@@ -40,11 +40,16 @@ impl World {
 
     /// The same with what nodes have that were failed over gracefully, as long as no copy serves all of that.
     fn kept_writes(&self) -> u64 {
+        self.held_writes() | self.left_writes()
+    }
+
+    /// Of those only what nodes have that were failed over gracefully.
+    fn left_writes(&self) -> u64 {
         let left = self.nodes.iter().filter(|node| node.has_left);
         let of = |node: &Arc<Node>| {
             (0..self.writes).filter(|&write| node.held.has(write)).fold(0, |bits, write| bits | 1 << write)
         };
-        left.map(of).fold(self.held_writes(), |bits, held| bits | held)
+        left.map(of).fold(0, |bits, held| bits | held)
     }
 
     /// Nobody has the vBucket any more, and an operator has to say whether what is left will do.
@@ -106,10 +111,10 @@ impl World {
         }
         let at = self.serving()?;
         let log = self.nodes[at].held.log.iter().fold(0, |bits, &write| bits | 1 << write);
-        let left = self.durable & self.kept_writes();
-        if log == 0 && left != 0 && self.nodes.iter().any(|node| node.has_left) {
+        let left = self.durable & self.left_writes() & !self.excused & !log;
+        if left != 0 {
             return Some(format!(
-                "node {at} serves nothing, and one that has left has the durable writes {left:b}"
+                "node {at} serves, and only one that has left has the durable writes {left:b}"
             ));
         }
         let (had, have) = (before.held_writes(), self.held_writes());

@@ -93,6 +93,11 @@ impl CopyState {
         if self.is_partial { 0 } else { self.facts().promotable().get() as usize }
     }
 
+    /// So many are on disk.
+    pub(crate) fn synced_writes(&self) -> usize {
+        self.disk.as_ref().map_or(0, |disk| disk.writes)
+    }
+
     /// Whether a write is in it for good.
     pub(crate) fn has(&self, write: u8) -> bool {
         self.log.iter().take(self.whole_writes()).any(|&other| other == write)
@@ -279,7 +284,7 @@ impl Copies for Shelf {
             high_seqno: facts.promotable(),
             held: facts.promotable(),
             may_lack: held.may_lack,
-            persisted: Seqno(held.disk.as_ref().map_or(0, |disk| disk.writes as u64)),
+            persisted: Seqno(held.synced_writes() as u64),
         }
     }
 

@@ -164,6 +164,30 @@ fn members_and_settings_change_between_faults() {
     sizes(2, 1, BucketKind::Ephemeral, [1, 0, 1]);
 }
 
+/// Of two persistent copies, with one write and one fault, one leaves gracefully after these events.
+fn leaving(before: &[Event], leaver: usize) -> World {
+    let kind = BucketKind::Couchbase;
+    let first = World::new(Bounds { copies: 2, spares: 0, kind, writes: 1, faults: 1, changes: 1 });
+    before.iter().chain(&[Event::Graceful(leaver)]).fold(first, |world, &event| world.after(event))
+}
+
+#[test]
+fn two_persistent_copies_while_a_node_leaves() {
+    let write = Event::Write { at: 0, told: 0b10 };
+    for (before, leaver) in [(&[][..], 0), (&[], 1), (&[write], 0), (&[write], 1)] {
+        search(leaving(before, leaver)).unwrap_or_else(|fault| panic!("{fault}"));
+    }
+}
+
+/// Were durable writes to stay in memory while a node leaves gracefully, one would be lost with the kill of the other one.
+#[test]
+fn writes_acknowledged_in_memory_while_a_node_leaves_are_found_out() {
+    let mut first = leaving(&[], 0);
+    first.stays_in_memory = true;
+    let fault = search(first).expect_err("a fault");
+    assert!(fault.contains("only one that has left has the durable writes"), "{fault}");
+}
+
 /// Were copies not to say that they may have lost something, a write would be lost by one kill. The search has to find that.
 #[test]
 fn copies_that_hide_what_they_have_lost_are_found_out() {

@@ -6,8 +6,8 @@ use base::bucket::BucketKind;
 
 use super::{
     events::Event::{
-        self, AgreeOnEnd, Cut, FailOver, Feed, Graceful, Kill, Lead, LoseDisk, ProposeEnd, Rebalance,
-        Recover, Stop, Sync, Write,
+        self, Acknowledge, AgreeOnEnd, Cut, FailOver, Feed, Graceful, Kill, Lead, LoseDisk, ProposeEnd,
+        Rebalance, Recover, Stop, Sync, Write,
     },
     world::{Bounds, World},
 };
@@ -80,7 +80,8 @@ fn a_write_that_only_the_new_chain_has_is_not_acknowledged_as_durable() {
 /// recovered.
 #[test]
 fn a_copy_that_has_lost_all_does_not_take_the_place_of_one_that_has_just_left() {
-    let before = [Write { at: 0, told: 0b10 }, Graceful(1), ProposeEnd, LoseDisk(0), AgreeOnEnd, Lead, Lead];
+    let write = Write { at: 0, told: 0b10 };
+    let before = [write, Sync(0), Graceful(1), ProposeEnd, LoseDisk(0), AgreeOnEnd, Lead, Lead];
     let mut world = go_with(2, 0, 2, &before);
     assert_eq!((world.serving(), world.durable), (None, 1));
     world = world.after(Recover { at: 1, order: 0 });
@@ -88,4 +89,21 @@ fn a_copy_that_has_lost_all_does_not_take_the_place_of_one_that_has_just_left() 
         world.lead();
     }
     assert_eq!(world.nodes[world.serving().unwrap()].held.log, [0]);
+}
+
+/// A write that was acknowledged in memory is on that copy's disk before the failover may end, and a later one before it is acknowledged.
+#[test]
+fn a_copy_that_is_killed_when_the_other_one_leaves_has_all_that_was_durable() {
+    let write = Write { at: 0, told: 0b10 };
+    let mut world = go_with(2, 0, 2, &[write, Graceful(1), Lead, ProposeEnd]);
+    assert_eq!((world.durable, world.is_ending), (1, false));
+    for event in [Sync(0), ProposeEnd, write] {
+        world = world.after(event);
+    }
+    assert_eq!((world.durable, world.is_ending), (1, true), "the second one is in memory only");
+    for event in [Sync(1), Sync(0), Acknowledge(0), Kill(0), AgreeOnEnd, Lead, Lead] {
+        world = world.after(event);
+    }
+    assert_eq!((world.durable, world.serving()), (0b11, Some(0)));
+    assert_eq!(world.nodes[0].held.log, [0, 1]);
 }

@@ -91,10 +91,16 @@ pub(crate) struct World {
     /// By bits: writes that were acknowledged, and which of them as durable.
     pub(crate) acknowledged: u64,
     pub(crate) durable: u64,
+    /// Writes that began when durable ones went to disk with a majority, whatever their level asked for.
+    pub(crate) to_disk: u64,
+    /// Durable writes that only a lost disk, and nodes that were leaving gracefully, had of three copies or more.
+    pub(crate) excused: u64,
     /// The leader has proposed that a graceful failover ends, and that is not agreed on yet.
     pub(crate) is_ending: bool,
     /// Copies do not say that they may have lost something: a fault that has to be found.
     pub(crate) hides_losses: bool,
+    /// Durable writes do not go to disk while a node leaves gracefully: another one.
+    pub(crate) stays_in_memory: bool,
     /// Names for branches.
     branches: u64,
 }
@@ -156,8 +162,11 @@ impl World {
             losses: 0,
             acknowledged: 0,
             durable: 0,
+            to_disk: 0,
+            excused: 0,
             is_ending: false,
             hides_losses: false,
+            stays_in_memory: false,
             branches: 100,
         };
         world.act();
@@ -392,6 +401,8 @@ impl World {
             self.node(id).held.log.push(number);
         }
         self.acknowledged |= 1 << number;
+        let is_to_disk = self.nodes[at].held.topology.as_ref().is_some_and(|topology| topology.to_disk);
+        self.to_disk |= u64::from(is_to_disk && !self.stays_in_memory) << number;
         self.durable |= self.acknowledgeable(at);
     }
 
@@ -403,12 +414,20 @@ impl World {
         };
         let follows =
             |id: &usize| self.source(*id) == Some(at) && self.nodes[*id].held.following == Some(active.term);
-        let mut chains = Chains::new(topology.clone());
-        for node in (0..self.nodes.len()).filter(follows) {
-            chains.acknowledge(id(node), Seqno(self.nodes[node].held.whole_writes() as u64));
-        }
-        let reached = usize::try_from(chains.reached().get()).unwrap_or(usize::MAX);
-        active.log.iter().take(reached).fold(0, |bits, write| bits | 1 << write)
+        let reached = |has: &dyn Fn(&CopyState) -> usize| {
+            let mut chains = Chains::new(topology.clone());
+            for node in (0..self.nodes.len()).filter(follows) {
+                chains.acknowledge(id(node), Seqno(has(&self.nodes[node].held) as u64));
+            }
+            usize::try_from(chains.reached().get()).unwrap_or(usize::MAX)
+        };
+        let in_memory = reached(&|held| held.whole_writes());
+        let on_disk =
+            reached(&|held| held.whole_writes().min(held.synced_writes())).min(active.synced_writes());
+        let is_reached = |(at, write): &(usize, &u8)| {
+            *at < if self.to_disk >> **write & 1 == 0 { in_memory } else { in_memory.min(on_disk) }
+        };
+        active.log.iter().enumerate().filter(is_reached).fold(0, |bits, (_, &write)| bits | 1 << write)
     }
 
     pub(crate) fn after(&self, event: Event) -> Self {
@@ -429,7 +448,12 @@ impl World {
                 next.carry_out(&Command::FinishRebalance { id: "r".into(), now_ms: 0 });
                 next.act();
             }
-            Event::Kill(at) | Event::Stop(at) | Event::LoseDisk(at) => next.restart(at, event),
+            Event::Kill(at) | Event::Stop(at) | Event::LoseDisk(at) => {
+                if event == Event::LoseDisk(at) || self.bounds.kind == BucketKind::Ephemeral {
+                    next.excuse(at);
+                }
+                next.restart(at, event);
+            }
             Event::Cut(at) => next.break_off(at),
             Event::Resume(at) => {
                 next.node(at).link = Link::Up;
@@ -466,6 +490,20 @@ impl World {
         }
         next.part_with_leavers();
         next
+    }
+
+    /// A copy is about to be lost as a whole. What only it and leaving nodes have is lost, if another copy is elected that is left.
+    fn excuse(&mut self, at: usize) {
+        let leaves = |at: usize| self.meta.leaving_gracefully().contains(&id(at)) || self.has_failed(at);
+        let is_left =
+            |&other: &usize| other != at && self.plan().nodes().contains(&id(other)) && !leaves(other);
+        let left: Vec<usize> = (0..self.nodes.len()).filter(is_left).collect();
+        if !left.is_empty() {
+            let has = |write: u8| left.iter().any(|&other| self.nodes[other].held.has(write));
+            let lacking =
+                (0..self.writes).filter(|&write| !has(write)).fold(0, |bits, write| bits | 1 << write);
+            self.excused |= lacking;
+        }
     }
 
     fn restart(&mut self, at: usize, event: Event) {

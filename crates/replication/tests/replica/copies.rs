@@ -135,7 +135,7 @@ impl Copies for Node {
         let status = self.rig().bucket.vb_status(vb).unwrap();
         assert!(status.snapshot.is_none() && status.complete, "{vb}: {status:?}");
         // Feeds are for actives, which commit what they find prepared.
-        let topology = Topology { chains: vec![vec![NodeId(2)]], copies: 1 };
+        let topology = Topology { chains: vec![vec![NodeId(2)]], copies: 1, to_disk: false };
         let (term, now) = (self.term + 1, self.rig().now());
         self.rig().bucket.activate(vb, term, topology, now).unwrap();
         // What was told from disk is told on once all of it is on disk.

@@ -29,7 +29,7 @@ fn options() -> BucketOptions {
 #[test]
 fn a_copy_in_the_making_waits_for_its_disk_and_loses_nothing() {
     let mut active = Rig::new(options());
-    let topology = Topology { chains: vec![vec![NodeId(1)]], copies: 2 };
+    let topology = Topology { chains: vec![vec![NodeId(1)]], copies: 2, to_disk: false };
     active.bucket.activate(VB, 1, topology, active.now()).unwrap();
     for number in 0..DOCUMENTS {
         let key = [&[0][..], &number.to_be_bytes()].concat();
@@ -86,7 +86,7 @@ fn what_is_new_does_not_wait_behind_all_of_a_copy_in_the_making() {
     let (made, live) = (VbId(0), VbId(1));
     let mut active = Rig::new(both.clone());
     for vb in [made, live] {
-        let topology = Topology { chains: vec![vec![NodeId(1)]], copies: 2 };
+        let topology = Topology { chains: vec![vec![NodeId(1)]], copies: 2, to_disk: false };
         active.bucket.activate(vb, 1, topology, active.now()).unwrap();
     }
     for number in 0..DOCUMENTS {

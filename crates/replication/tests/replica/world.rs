@@ -71,7 +71,7 @@ impl<C: Copies> World<C> {
     fn lead(&mut self) {
         self.term += 1;
         let (term, now) = (self.term, self.rig().now());
-        let topology = Topology { chains: vec![vec![NodeId(1), NodeId(2)]], copies: 2 };
+        let topology = Topology { chains: vec![vec![NodeId(1), NodeId(2)]], copies: 2, to_disk: false };
         for vb in (0..VBUCKETS).map(VbId) {
             let bucket = &self.rig().bucket;
             let is_active = bucket.vb_role(vb).unwrap().0 == VbRole::Active;

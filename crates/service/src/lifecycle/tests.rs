@@ -189,7 +189,7 @@ fn nothing_of_a_bucket_is_told_before_it_is_open_or_after_it_is_closed() {
 fn a_service_is_woken_for_the_feed_of_a_copy_that_it_heard_of() {
     let alarms = Arc::default();
     let bucket = bucket(BucketKind::Ephemeral, &alarms);
-    let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
+    let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1, to_disk: false };
     bucket.activate(VbId(1), 1, topology, NOW).unwrap();
     let mut lifecycle = Lifecycle::default();
     assert_eq!(look(&mut lifecycle, &[("a", &bucket)]), ["a opened", "a 1 1 Active"]);

@@ -1,0 +1,51 @@
+//! When nodes may go that are failed over gracefully: once those that are left have on disk what was acknowledged until then.
+//!
+//! A copy that is left may be killed between the proposal that ends the failover and the agreement on it. What it has on disk is then all
+//! there is, because a node that has left serves nobody. So durable writes go to disk from when the failover begins
+//! ([`Metadata::synced_beside`]). What an active copy had when it first said that they do is the floor: everything that was acknowledged in
+//! memory lies below it. The failover ends once that is on the disk of every copy that is left. From then on nothing is acknowledged that
+//! the nodes that leave have and no other disk has.
+
+use std::collections::BTreeMap;
+
+use base::{BucketUuid, NodeId, Seqno, VbId};
+
+use super::{Orchestrator, vb};
+use crate::metadata::{Metadata, topology::VbPlan};
+
+/// Of buckets, by vBucket: a term, and how far its active copy had got when its durable writes began to go to disk.
+pub(super) type Floors = BTreeMap<BucketUuid, BTreeMap<VbId, (u64, Seqno)>>;
+
+impl Orchestrator {
+    /// Notes floors of vBuckets that nodes leave, and forgets those of others.
+    pub(super) fn note_floors(&mut self, meta: &Metadata) {
+        let mut floors = Floors::new();
+        for bucket in meta.buckets.values().filter(|bucket| !meta.synced_beside(bucket.kind).is_empty()) {
+            let before = self.floors.remove(&bucket.uuid).unwrap_or_default();
+            let floor = |(at, plan): (usize, &VbPlan)| {
+                let vb = VbId(at as u16);
+                let known = before.get(&vb).filter(|known| known.0 == plan.term).copied();
+                let said = || {
+                    let copy = self.heard.copy(plan.active()?, &bucket.uuid, vb)?;
+                    (copy.to_disk && vb::leads(copy, plan)).then_some((plan.term, copy.high_seqno))
+                };
+                Some((vb, known.or_else(said)?))
+            };
+            floors.insert(bucket.uuid.clone(), bucket.vbs.iter().enumerate().filter_map(floor).collect());
+        }
+        self.floors = floors;
+    }
+
+    /// A node that is left of some chain by a graceful failover, and that may lack something on disk, with the bucket.
+    pub(super) fn first_unsynced(&self, meta: &Metadata, now_ms: u64) -> Option<(NodeId, BucketUuid)> {
+        meta.buckets.values().find_map(|bucket| {
+            let (leaving, floors) = (meta.synced_beside(bucket.kind), self.floors.get(&bucket.uuid));
+            let unsynced = |(at, plan): (usize, &VbPlan)| {
+                let vb = VbId(at as u16);
+                let floor = floors.and_then(|floors| floors.get(&vb)).map(|known| known.1);
+                self.scene(meta, (bucket, vb, plan, None), now_ms).unsynced(leaving, floor)
+            };
+            Some((bucket.vbs.iter().enumerate().find_map(unsynced)?, bucket.uuid.clone()))
+        })
+    }
+}
