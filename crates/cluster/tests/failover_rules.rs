@@ -133,6 +133,7 @@ impl Cluster {
             vb_uuid: VbUuid(0),
             high_seqno: Seqno(0),
             may_lack: false,
+            to_disk: false,
             held: Seqno(0),
             persisted: Seqno(0),
             complete: !is_part(vb),

@@ -13,33 +13,50 @@ use base::{BucketUuid, NodeId, Seqno, VbId};
 use super::{Orchestrator, vb};
 use crate::metadata::{Metadata, topology::VbPlan};
 
-/// Of buckets, by vBucket: a term, and how far its active copy had got when its durable writes began to go to disk.
-pub(super) type Floors = BTreeMap<BucketUuid, BTreeMap<VbId, (u64, Seqno)>>;
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct Floors {
+    /// The failover, and the version of the metadata in which this leader saw it first: what nodes say that act by earlier ones may be of
+    /// another failover, which was stopped.
+    of: Option<(String, u64)>,
+    /// Of buckets, by vBucket: a term, and how far its active copy had got when its durable writes began to go to disk.
+    known: BTreeMap<BucketUuid, BTreeMap<VbId, (u64, Seqno)>>,
+}
 
 impl Orchestrator {
     /// Notes floors of vBuckets that nodes leave, and forgets those of others.
     pub(super) fn note_floors(&mut self, meta: &Metadata) {
-        let mut floors = Floors::new();
+        let id = meta.rebalance.as_ref().filter(|_| !meta.leaving_gracefully().is_empty()).map(|now| &now.id);
+        if self.floors.of.as_ref().map(|of| &of.0) != id {
+            self.floors = Floors { of: id.map(|id| (id.clone(), meta.version)), known: BTreeMap::new() };
+        }
+        let Some(version) = self.floors.of.as_ref().map(|of| of.1) else { return };
+        let mut floors = BTreeMap::new();
         for bucket in meta.buckets.values().filter(|bucket| !meta.synced_beside(bucket.kind).is_empty()) {
-            let before = self.floors.remove(&bucket.uuid).unwrap_or_default();
+            let before = self.floors.known.remove(&bucket.uuid).unwrap_or_default();
             let floor = |(at, plan): (usize, &VbPlan)| {
                 let vb = VbId(at as u16);
                 let known = before.get(&vb).filter(|known| known.0 == plan.term).copied();
                 let said = || {
-                    let copy = self.heard.copy(plan.active()?, &bucket.uuid, vb)?;
-                    (copy.to_disk && vb::leads(copy, plan)).then_some((plan.term, copy.high_seqno))
+                    let active = plan.active()?;
+                    let is_new = self.heard.report(active)?.applied >= version;
+                    let copy = self.heard.copy(active, &bucket.uuid, vb)?;
+                    (is_new && copy.to_disk && vb::leads(copy, plan)).then_some((plan.term, copy.high_seqno))
                 };
                 Some((vb, known.or_else(said)?))
             };
             floors.insert(bucket.uuid.clone(), bucket.vbs.iter().enumerate().filter_map(floor).collect());
         }
-        self.floors = floors;
+        self.floors.known = floors;
     }
 
-    /// A node that is left of some chain by a graceful failover, and that may lack something on disk, with the bucket.
+    /// A node that is left of some chain by a graceful failover that is to end, and that may lack something on disk, with the bucket.
     pub(super) fn first_unsynced(&self, meta: &Metadata, now_ms: u64) -> Option<(NodeId, BucketUuid)> {
+        if meta.leaving_gracefully().is_empty() || !meta.is_at_target() {
+            return None;
+        }
         meta.buckets.values().find_map(|bucket| {
-            let (leaving, floors) = (meta.synced_beside(bucket.kind), self.floors.get(&bucket.uuid));
+            let (leaving, floors) = (meta.synced_beside(bucket.kind), self.floors.known.get(&bucket.uuid));
             let unsynced = |(at, plan): (usize, &VbPlan)| {
                 let vb = VbId(at as u16);
                 let floor = floors.and_then(|floors| floors.get(&vb)).map(|known| known.1);
