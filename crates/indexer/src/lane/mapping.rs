@@ -27,6 +27,10 @@ const JOB_DOCUMENTS: usize = 1024;
 const JOB_BYTES: usize = 4 << 20;
 /// For so long a process is waited for before it is looked whether the node stops.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// An index whose functions take so long over one batch without a process holds up the other indexes of its lane.
+const PROGRAMS_MAX: Duration = Duration::from_secs(2);
+/// Functions that asked for the whole of so many documents of a batch are given no parts any more, if these are most of them.
+const ASKED_AGAIN_MIN: usize = 16;
 
 /// What one index needs of a batch, and what became of that.
 pub(super) struct Work<'p> {
@@ -45,6 +49,10 @@ pub(super) struct Work<'p> {
     charge: Charge,
     /// A document ran out of time, or ended its process.
     held_up: bool,
+    /// What was mapped without a process took long.
+    is_slow: bool,
+    /// Documents that functions were asked about once more, since they were given a part of these.
+    asked_again: usize,
     /// The whole of it failed.
     failure: Option<Failure>,
 }
@@ -57,8 +65,10 @@ pub(super) struct Applied {
     pub(super) begun: u64,
     /// Up to where it has vBuckets as they were.
     pub(super) whole: BTreeMap<VbId, Seqno>,
-    /// A document ran out of time, or ended its process.
+    /// A document ran out of time, or ended its process, or the batch took long without one.
     pub(super) held_up: bool,
+    /// Functions needed all of most documents that they were given a part of.
+    pub(super) needs_whole: bool,
     /// What is to be told of documents, with the number of the map function.
     pub(super) mistakes: Vec<(usize, String, String)>,
 }
@@ -80,8 +90,15 @@ fn fresh(part: &Part, seqno: Seqno) -> impl Iterator<Item = &Document> {
 impl<'p> Work<'p> {
     /// Maps documents of a batch for an index, as far as that takes no process. [`Work::send`] has the others mapped.
     ///
-    /// With more than `bytes_max` of rows it leaves the rest: [`finish`] throws all of them away.
-    pub(super) fn begin(member: &Member, parts: &'p [Part], setup: &Setup, bytes_max: usize) -> Self {
+    /// With more than `bytes_max` of rows it leaves the rest: [`finish`] throws all of them away. It does so too when the node stops:
+    /// nothing of it may be applied then.
+    pub(super) fn begin(
+        member: &Member,
+        parts: &'p [Part],
+        (setup, shared): (&Setup, &Shared),
+        bytes_max: usize,
+    ) -> Self {
+        let began = shared.now();
         let mut work = Self {
             context: 0,
             unsent: VecDeque::new(),
@@ -92,6 +109,8 @@ impl<'p> Work<'p> {
             bytes: 0,
             charge: Charge::new(&setup.memory, 0),
             held_up: false,
+            is_slow: false,
+            asked_again: 0,
             failure: None,
         };
         let mut positions: BTreeMap<VbId, Position> = BTreeMap::new();
@@ -104,12 +123,13 @@ impl<'p> Work<'p> {
             work.steps.push((number, before));
             positions.insert(part.vb, after);
             for document in fresh(part, before.seqno) {
-                if work.bytes > bytes_max {
+                if work.bytes > bytes_max || shared.is_stopping() {
                     break;
                 }
                 work.add(document, member);
             }
         }
+        work.is_slow = shared.now().saturating_sub(began) >= PROGRAMS_MAX;
         work.charge.set(work.bytes);
         work
     }
@@ -161,6 +181,7 @@ impl<'p> Work<'p> {
     fn submit_whole(&mut self, at: usize, host: &mut Host) {
         let Some((document, is_part)) = self.sent.get_mut(at) else { return };
         *is_part = false;
+        self.asked_again += 1;
         let (meta, body) = (document.meta().to_owned(), document.json().unwrap_or_default().to_owned());
         let documents = vec![OwnedDocument { meta, body: OwnedBody::Json(body) }];
         self.jobs.insert(host.submit(Job::Map { context: self.context, documents }), vec![at]);
@@ -223,7 +244,8 @@ impl<'p> Work<'p> {
         parts: &[Part],
         functions: &mut dyn Functions,
     ) -> Result<Applied, IndexError> {
-        let mut applied = Applied::default();
+        let (held_up, needs_whole) = (self.is_slow, self.needs_whole());
+        let mut applied = Applied { held_up, needs_whole, ..Applied::default() };
         let mut mapped = self.mapped.into_iter();
         let maps = member.entry.definition.sources().maps.len();
         for (number, before) in self.steps {
@@ -257,6 +279,12 @@ impl<'p> Work<'p> {
             applied.begun += u64::from(member.begun.remove(&part.vb));
         }
         Ok(applied)
+    }
+
+    /// Whether functions were asked about most documents twice, since what they emit depends on all of a document.
+    fn needs_whole(&self) -> bool {
+        let served = self.sent.iter().filter(|(_, is_part)| *is_part).count();
+        self.asked_again >= ASKED_AGAIN_MIN && self.asked_again > served
     }
 
     /// Whether there is nothing to apply.
@@ -532,6 +560,8 @@ mod tests {
             bytes: 0,
             charge: Charge::new(memory, 0),
             held_up: false,
+            is_slow: false,
+            asked_again: 0,
             failure: None,
         }
     }
@@ -578,6 +608,23 @@ mod tests {
             assert_eq!(found(&work, places[0]), Some(again.clone()), "nothing is asked a third time");
         }
         assert_eq!(work.failure(), None);
+    }
+
+    #[test]
+    fn functions_that_need_all_of_most_documents_are_given_no_parts_any_more() {
+        let (memory, mut host) = (Memory::new(1 << 20), idle_host());
+        let text = "{}".to_owned();
+        let document = Document::of_content("d".to_owned(), Seqno(1), Content::Body(OwnedBody::Json(text)));
+        for (again, asked, expected) in [(30, 40, true), (20, 40, false), (15, 15, false), (0, 40, false)] {
+            let mut work = work(&memory, vec![(&document, true); asked]);
+            for at in 0..again {
+                let rows = Err(Failure::new(FailureKind::Part, "again"));
+                let documents = vec![Mapped { rows, logs: Vec::new() }];
+                let report = Report::Mapped { first: 0, documents, last: true };
+                work.take(at + 1, report, &mut host, usize::MAX);
+            }
+            assert_eq!(work.needs_whole(), expected, "{again} of {asked}");
+        }
     }
 
     #[test]

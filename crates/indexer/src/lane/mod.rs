@@ -419,7 +419,10 @@ impl Runner {
     fn change_all(&mut self, parts: &[Part], bytes_max: usize, now: Duration) -> Finished {
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
             let Some(member) = self.members.get(&signature) else { continue };
-            let mut work = Work::begin(member, parts, &self.setup, bytes_max);
+            let mut work = Work::begin(member, parts, (&self.setup, &self.shared), bytes_max);
+            if self.shared.is_stopping() {
+                return Finished::Stops;
+            }
             if work.is_empty() {
                 continue;
             }
@@ -466,6 +469,10 @@ impl Runner {
             Some(Ok(applied)) => {
                 if let Some(member) = self.members.get_mut(&signature) {
                     member.pace.applied(now);
+                    if applied.needs_whole {
+                        // Otherwise they are asked about most documents twice.
+                        member.need = Need::Whole;
+                    }
                 }
                 self.note(&signature, applied);
             }

@@ -30,6 +30,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
     ("what_needs_no_function_needs_no_process", what_needs_no_function_needs_no_process),
     ("functions_of_plain_shapes_need_no_process", functions_of_plain_shapes_need_no_process),
+    ("a_stop_waits_for_no_program", a_stop_waits_for_no_program),
     ("an_index_is_compacted_while_it_is_fed", an_index_is_compacted_while_it_is_fed),
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
     ("a_copy_lacks_its_index_until_that_is_close", following::a_copy_lacks_its_index_until_that_is_close),
@@ -338,6 +339,34 @@ fn functions_of_plain_shapes_need_no_process() {
     world.define(&[("a", PLAIN), ("b", MANY)]);
     world.check(MANY);
     assert_eq!(world.places.held(), 1);
+}
+
+/// A plain shape that takes most of the steps that a program may take, for each document.
+const LONG_PROGRAM: &str = r#"{"views":{"n":{"map":"function (doc, meta) { for (var i = 0; i < 5000; i++) { if (i == -1) emit(i, null); } emit(meta.id, null); }"}}}"#;
+
+/// Seconds that the threads of this process were on a processor.
+fn on_processor() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+fn a_stop_waits_for_no_program() {
+    let mut world = World::new(&[("a", LONG_PROGRAM)]);
+    world.batch_documents = 10_000;
+    for number in 0..4000 {
+        world.store(&format!("d{number}"), b"{}", Datatype::JSON);
+    }
+    let begin = on_processor();
+    world.start();
+    // All documents are one batch, which takes many times as long.
+    world.poll("a batch is being mapped", || (on_processor() - begin > 1.0).then_some(()));
+    let indexed = world.status_of(LONG_PROGRAM).map_or(0, |status| status.rows.iter().sum());
+    assert_eq!((indexed, world.places.held()), (0, 0), "the batch is longer than that");
+    let begin = on_processor();
+    world.indexer = None;
+    assert!(on_processor() - begin < 1.0, "a stop took {} s of a processor", on_processor() - begin);
 }
 
 fn an_index_is_compacted_while_it_is_fed() {

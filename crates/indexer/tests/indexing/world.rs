@@ -54,6 +54,7 @@ pub(crate) struct World {
     pub(crate) served: Vec<VbId>,
     pub(crate) pacing: Pacing,
     pub(crate) rows_bytes: usize,
+    pub(crate) batch_documents: usize,
     pub(crate) places: Arc<Places>,
     driver: Option<Driver>,
     alarms: Arc<TestAlarms>,
@@ -108,6 +109,7 @@ impl World {
                 ..Pacing::default()
             },
             rows_bytes: Batches::default().rows_bytes,
+            batch_documents: 32,
             places: Places::new(3),
             alarms,
             begin,
@@ -139,7 +141,7 @@ impl World {
             // Small enough that snapshots from disk come in parts.
             batches: Batches {
                 feed_bytes: 1 << 10,
-                documents: 32,
+                documents: self.batch_documents,
                 rows_bytes: self.rows_bytes,
                 ..Batches::default()
             },
