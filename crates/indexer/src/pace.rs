@@ -3,6 +3,9 @@
 //! A query that waits for a seqno has it shown at once. Otherwise changes are shown in bundles, since each bundle makes the
 //! nodes of the tree above its rows anew. A large index takes long for a bundle, so bundles get larger with it: making them takes
 //! a part of the time only. A crash costs what was not committed, which is fed again.
+//!
+//! While an index commits, nothing new is seen. Queries that wait for one change after the other would wait for most of a commit now and
+//! then, so as long as there are such queries an index commits less often.
 
 use std::time::Duration;
 
@@ -23,6 +26,12 @@ pub struct Pacing {
 
 /// See [`Pacing::put_off`].
 const MORE_PARTS: u32 = 4;
+/// While queries wait for changes, commits take one in so many parts of the time.
+const AWAITED_PARTS: u32 = 200;
+/// They come no later than this for that reason: after a crash all since the last one is fed again.
+const AWAITED_MAX: Duration = Duration::from_secs(60);
+/// Queries that wait have ceased when for so long none did.
+const AWAITED_LAST: Duration = Duration::from_secs(2);
 
 impl Default for Pacing {
     fn default() -> Self {
@@ -51,6 +60,8 @@ impl Pacing {
 pub struct Pace {
     unseen: Option<Duration>,
     uncommitted: Option<Duration>,
+    /// When a query last waited for something.
+    awaited: Option<Duration>,
     /// How long the last bundle took, and the last commit.
     show_took: Duration,
     commit_took: Duration,
@@ -77,6 +88,11 @@ impl Pace {
         self.uncommitted.get_or_insert(now);
     }
 
+    /// A query waits for what is not seen yet.
+    pub fn awaits(&mut self, now: Duration) {
+        self.awaited = Some(now);
+    }
+
     /// Everything applied is seen, which took so long.
     pub fn shown(&mut self, took: Duration) {
         self.unseen = None;
@@ -94,8 +110,13 @@ impl Pace {
         pacing.show_after.max(of(pacing.parts)).max(of(pacing.parts * MORE_PARTS).min(pacing.put_off))
     }
 
-    fn commit_after(&self, pacing: &Pacing) -> Duration {
-        pacing.commit_after.max(self.commit_took * pacing.parts.saturating_sub(1))
+    /// When what is applied is to be made durable.
+    fn commit_at(&self, pacing: &Pacing) -> Option<Duration> {
+        let since = self.uncommitted?;
+        let after = pacing.commit_after.max(self.commit_took * pacing.parts.saturating_sub(1));
+        let latest = (self.commit_took * AWAITED_PARTS).min(AWAITED_MAX).max(after);
+        let quiet = self.awaited.map_or(since, |awaited| awaited + AWAITED_LAST);
+        Some(quiet.clamp(since + after, since + latest))
     }
 
     /// Whether something was applied that is not seen.
@@ -115,9 +136,9 @@ impl Pace {
         if awaited && self.is_unseen() {
             return Due::Show;
         }
-        match since(self.uncommitted) {
-            Some(age) if age >= self.commit_after(pacing) + pacing.commit_held => Due::Commit,
-            Some(age) if age >= self.commit_after(pacing) => Due::CommitOncePersisted,
+        match self.commit_at(pacing) {
+            Some(at) if now >= at + pacing.commit_held => Due::Commit,
+            Some(at) if now >= at => Due::CommitOncePersisted,
             _ if since(self.unseen).is_some_and(|age| age >= self.show_after(pacing)) => Due::Show,
             _ => Due::Nothing,
         }
@@ -127,8 +148,7 @@ impl Pace {
     #[must_use]
     pub fn next(&self, pacing: &Pacing) -> Option<Duration> {
         let show = self.unseen.map(|since| since + self.show_after(pacing));
-        let commit = self.uncommitted.map(|since| since + self.commit_after(pacing));
-        show.into_iter().chain(commit).min()
+        show.into_iter().chain(self.commit_at(pacing)).min()
     }
 }
 
@@ -177,6 +197,42 @@ mod tests {
         pace.shown(Duration::ZERO);
         assert_eq!(pace.due(&pacing(), SECOND, true, false), Due::Nothing);
         assert_eq!(pace.due(&pacing(), SECOND, false, true), Due::Commit, "too much is not durable");
+    }
+
+    #[test]
+    fn commits_are_rare_while_queries_wait_for_changes() {
+        let mut pace = Pace::default();
+        pace.committed(Some(SECOND / 10));
+        pace.applied(SECOND * 100);
+        let due = |pace: &Pace, seconds: u32| pace.due(&pacing(), SECOND * seconds, false, false);
+        pace.shown(Duration::ZERO);
+        assert_eq!(pace.next(&pacing()), Some(SECOND * 105));
+        pace.awaits(SECOND * 102);
+        assert_eq!(pace.next(&pacing()), Some(SECOND * 105), "it is quiet by then");
+        for seconds in 103..118 {
+            pace.awaits(SECOND * seconds);
+            assert_eq!(due(&pace, seconds), Due::Nothing);
+            assert!(pace.next(&pacing()).is_some_and(|next| next > SECOND * seconds), "nobody looks before");
+        }
+        assert_eq!(pace.next(&pacing()), Some(SECOND * 119), "queries have ceased");
+        pace.awaits(SECOND * 120);
+        assert_eq!(due(&pace, 120), Due::CommitOncePersisted, "a tenth of a second in twenty of them");
+        assert_eq!(due(&pace, 122), Due::Commit);
+        assert_eq!(pace.due(&pacing(), SECOND * 103, true, true), Due::Commit, "too much is not durable");
+        pace.committed(Some(SECOND * 2));
+        pace.applied(SECOND * 200);
+        pace.shown(Duration::ZERO);
+        pace.awaits(SECOND * 259);
+        assert_eq!(pace.next(&pacing()), Some(SECOND * 260), "a crash costs a minute");
+        pace.committed(Some(SECOND * 100));
+        pace.applied(SECOND * 1000);
+        pace.shown(Duration::ZERO);
+        pace.awaits(SECOND * 1399);
+        assert_eq!(
+            pace.next(&pacing()),
+            Some(SECOND * 1400),
+            "of a large index they come no earlier than before"
+        );
     }
 
     #[test]

@@ -542,6 +542,11 @@ impl Runner {
         self.holds = false;
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
             let awaited = self.awaited(&signature);
+            if awaited != Awaited::Nothing
+                && let Some(member) = self.members.get_mut(&signature)
+            {
+                member.pace.awaits(now);
+            }
             let Some(member) = self.members.get(&signature) else { continue };
             let (pacing, is_awaited) = (self.pacing_of(member), awaited == Awaited::Applied);
             let due = member.pace.due(pacing, now, is_awaited, member.index.needs_commit());
