@@ -30,6 +30,8 @@ use crate::{
 const CATCHING_UP_MAX: usize = 16;
 /// So many of them at most when one of a copy that follows another node's is opened: the rest is for copies that are served.
 const FOLLOWERS_MAX: usize = CATCHING_UP_MAX / 2;
+/// A feed that failed is opened again after this time at the latest: queries may wait for it, and to try costs little.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Some changes of a vBucket.
 pub(super) struct Part {
@@ -169,7 +171,8 @@ impl Streams {
     }
 
     fn put_off(&mut self, vb: VbId, turn: u64, now: Duration) {
-        self.later.insert(vb, (now + self.pauses.entry(vb).or_default().failed(), turn));
+        let pause = self.pauses.entry(vb).or_default().failed().min(PAUSE_MAX);
+        self.later.insert(vb, (now + pause, turn));
     }
 
     /// Reads what feeds have, up to a batch. Nothing where all of them wait. Says as well whether a feed has come to its end, so that
@@ -301,6 +304,17 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feed_that_failed_often_is_opened_again_soon() {
+        let mut streams = Streams::default();
+        let (now, vb) = (Duration::from_secs(10), VbId(3));
+        for _ in 0..40 {
+            streams.put_off(vb, 1, now);
+            let due = streams.next().expect("it is tried again");
+            assert!(due > now && due <= now + PAUSE_MAX, "after {:?}", due - now);
+        }
+    }
 
     #[test]
     fn a_feed_that_is_due_and_that_nothing_opens_wakes_nobody() {
