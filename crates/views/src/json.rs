@@ -2,6 +2,7 @@
 //!
 //! Every token is checked while it is read, so a text that was read to its end is well formed.
 
+mod scan;
 mod strings;
 mod tokens;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Token;
+use super::{Token, scan::plain_bytes};
 
 /// A string has half of a surrogate pair, which no text in UTF-8 can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,17 +65,14 @@ fn unit(text: &str) -> Option<u32> {
 /// Appends `text` as a JSON string, escaped as `JSON.stringify` does it.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut from = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if !matches!(byte, b'"' | b'\\' | 0..0x20) {
-            continue;
-        }
-        out.extend_from_slice(bytes.get(from..at).unwrap_or_default());
+    let mut rest = text.as_bytes();
+    loop {
+        let (plain, special) = rest.split_at(plain_bytes(rest).min(rest.len()));
+        out.extend_from_slice(plain);
+        let Some((byte, behind)) = special.split_first() else { break };
         write_escape(*byte, out);
-        from = at + 1;
+        rest = behind;
     }
-    out.extend_from_slice(bytes.get(from..).unwrap_or_default());
     out.push(b'"');
 }
 

@@ -3,7 +3,10 @@
 //! Invariants: the bits of `low` and `high` below `depth` say which open containers are objects; a token's text lies
 //! within the text that is read.
 
-use super::JsonError;
+use super::{
+    JsonError,
+    scan::{container_bytes, plain_bytes},
+};
 
 /// What a token is, in the order in which views collate values. An end comes before everything, so that a shorter
 /// container comes before a longer one.
@@ -347,82 +350,5 @@ impl<'a> Tokens<'a> {
 
     fn in_object(&self) -> bool {
         self.low & 1 == 1
-    }
-}
-
-/// The length of the container at the beginning of `bytes`, told by its brackets and strings alone.
-fn container_bytes(bytes: &[u8]) -> Option<usize> {
-    let (mut at, mut depth) = (0, 0_usize);
-    loop {
-        match *bytes.get(at)? {
-            b'"' => at += string_bytes(bytes.get(at + 1..)?)?,
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => depth -= 1,
-            _ => {}
-        }
-        at += 1;
-        if depth == 0 {
-            return Some(at);
-        }
-    }
-}
-
-/// The length of what is behind an opening quote, with the closing one.
-fn string_bytes(bytes: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        at += plain_bytes(bytes.get(at..)?);
-        match *bytes.get(at)? {
-            b'"' => return Some(at + 1),
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-}
-
-/// How many bytes from the beginning on are neither quote, backslash nor control character.
-fn plain_bytes(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGH: u64 = ONES << 7;
-    let mut chunks = bytes.chunks_exact(8);
-    let mut plain = 0;
-    for chunk in &mut chunks {
-        let word = chunk.try_into().map_or(0, u64::from_le_bytes);
-        let (quotes, slashes) = (word ^ (ONES * u64::from(b'"')), word ^ (ONES * u64::from(b'\\')));
-        let zeroes = |word: u64| word.wrapping_sub(ONES) & !word;
-        let controls = word.wrapping_sub(ONES * 0x20) & !word;
-        // A borrow can mark a byte above a true hit, never one below it: the lowest mark is right.
-        let hits = (zeroes(quotes) | zeroes(slashes) | controls) & HIGH;
-        if hits != 0 {
-            return plain + hits.trailing_zeros() as usize / 8;
-        }
-        plain += 8;
-    }
-    let special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
-    let rest = chunks.remainder();
-    plain + rest.iter().position(special).unwrap_or(rest.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_bytes_end_where_a_loop_says() {
-        let mut random = fastrand::Rng::with_seed(7);
-        for _ in 0..20_000 {
-            let length = random.usize(..40);
-            let bytes: Vec<u8> = (0..length)
-                .map(|_| {
-                    if random.u8(..20) == 0 {
-                        *random.choice(&[0, 0x1f, b'"', b'\\']).unwrap()
-                    } else {
-                        random.u8(0x20..)
-                    }
-                })
-                .collect();
-            let slow = bytes.iter().position(|b| *b == b'"' || *b == b'\\' || *b < 0x20).unwrap_or(length);
-            assert_eq!(plain_bytes(&bytes), slow, "{bytes:?}");
-        }
     }
 }
