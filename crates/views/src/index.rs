@@ -312,7 +312,7 @@ impl Index {
         self.update(LEAVING_AT_COMMIT, functions)?;
         let since = self.store.written - self.written_at_commit;
         let mut given_up: BTreeSet<u32> =
-            self.store.victims(MOVED_BYTES.max(since * 4)).into_iter().collect();
+            self.store.victims(MOVED_BYTES.max(since * 4))?.into_iter().collect();
         given_up.extend(asked);
         let mut editor = Editor {
             dirty_max: self.store.reader.memory.share(DIRTY_PART),

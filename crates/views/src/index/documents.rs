@@ -11,7 +11,7 @@ use super::{
     bytes::{Input, put_sized, put_varint},
     error::IndexError,
     head::VbState,
-    node::RowValue,
+    leaf::put_row_value,
     runs::{Sorted, Sorter},
     tree::Changes,
 };
@@ -147,12 +147,12 @@ impl RowsOf<'_> {
             put_varint(map as u64, keys);
             put_varint(count, keys);
             for ordinal in 0..count {
-                let (key, value) = input.text().zip(input.text()).ok_or(UNREADABLE)?;
-                self.place(map, key.as_bytes(), ordinal)?;
+                let (key, value) = input.sized().zip(input.sized()).ok_or(UNREADABLE)?;
+                self.place(map, key, ordinal)?;
                 self.value.clear();
-                RowValue { vb, key, value }.put(self.value);
+                put_row_value(vb, key, value, self.value);
                 self.rows.push(self.key, Some(self.value))?;
-                put_sized(if key.as_bytes() == own { &[] } else { key.as_bytes() }, keys);
+                put_sized(if key == own { &[] } else { key }, keys);
             }
             if let Some(rows) = state.as_mut().and_then(|state| state.rows.get_mut(map)) {
                 *rows += count;

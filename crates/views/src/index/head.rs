@@ -22,7 +22,7 @@ use crate::collation::ENCODING;
 
 const MAGIC: &[u8; 8] = b"SettView";
 /// The layout of heads and nodes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const NAME: &str = "head";
 const NEW_NAME: &str = "head.new";
 /// No head is longer.

@@ -5,6 +5,8 @@
 use std::sync::{Arc, OnceLock};
 
 pub(super) use super::leaf::{Leaf, RowValue, row_size};
+use base::VbId;
+
 use super::{
     bytes::{Input, put_sized, put_varint},
     counts::{Counts, Tally},
@@ -288,11 +290,24 @@ impl Summary {
         let Shape::Rows(reducing) = shape else { return Some(summary) };
         summary.reduced = reducing.iter().map(|reducing| Reduced::new(*reducing)).collect();
         let mut tally = Tally::new();
+        let looks_at_values = summary.reduced.iter_mut().fold(false, |looks, reduced| match reduced {
+            Reduced::Native(state) if state.kind() == Native::Count => {
+                *state = State::of_count(leaf.len() as u64);
+                looks
+            }
+            Reduced::Native(_) => true,
+            Reduced::Function(_) => looks,
+        });
         for (_, value) in leaf.rows() {
+            tally.add(VbId(Input(value).u16()?), 1);
+            if !looks_at_values {
+                continue;
+            }
             let row = RowValue::read(value)?;
-            tally.add(row.vb, 1);
             for reduced in &mut summary.reduced {
-                if let Reduced::Native(state) = reduced {
+                if let Reduced::Native(state) = reduced
+                    && state.kind() != Native::Count
+                {
                     // A row that is no number is left out and counted.
                     let _ = state.add(row.value);
                 }
@@ -323,8 +338,6 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use base::VbId;
-
     use super::*;
     use crate::collation::{encode, row_key};
 

@@ -9,21 +9,30 @@ const SNAPPY: u8 = 1;
 /// No compressed bytes become more than so many times as many.
 const EXPANSION_MAX: usize = 64;
 
-/// Appends bytes as they are written.
-pub(super) fn pack(bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let before = out.len();
-    out.push(SNAPPY);
-    out.resize(before + 1 + max_compress_len(bytes.len()), 0);
-    let space = out.get_mut(before + 1..).unwrap_or_default();
-    let length = Encoder::new().compress(bytes, space).map_err(io::Error::other)?;
-    if length < bytes.len() - bytes.len() / 8 {
-        out.truncate(before + 1 + length);
-    } else {
-        out.truncate(before);
-        out.push(PLAIN);
-        out.extend_from_slice(bytes);
+/// Packs one piece after the other in the same memory.
+pub(super) struct Packer(Encoder);
+
+impl Packer {
+    pub(super) fn new() -> Self {
+        Self(Encoder::new())
     }
-    Ok(())
+
+    /// Appends bytes as they are written.
+    pub(super) fn pack(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let before = out.len();
+        out.push(SNAPPY);
+        out.resize(before + 1 + max_compress_len(bytes.len()), 0);
+        let space = out.get_mut(before + 1..).unwrap_or_default();
+        let length = self.0.compress(bytes, space).map_err(io::Error::other)?;
+        if length < bytes.len() - bytes.len() / 8 {
+            out.truncate(before + 1 + length);
+        } else {
+            out.truncate(before);
+            out.push(PLAIN);
+            out.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
 }
 
 /// What was packed, or nothing where that cannot be read.
@@ -49,11 +58,12 @@ mod tests {
     #[test]
     fn bytes_come_back() {
         let mut random = fastrand::Rng::with_seed(2);
+        let mut packer = Packer::new();
         for length in [0, 1, 7, 100, 9000, 200_000] {
             for different in [1, 3, 256] {
                 let bytes: Vec<u8> = (0..length).map(|_| random.u16(..different) as u8).collect();
                 let mut packed = vec![9];
-                pack(&bytes, &mut packed).unwrap();
+                packer.pack(&bytes, &mut packed).unwrap();
                 assert_eq!(unpack(&packed[1..]), Some(bytes.clone()), "{length} of {different}");
                 assert!(packed.len() <= length + 2);
                 if different == 1 && length > 100 {

@@ -22,7 +22,7 @@ use super::{
     bytes::{Input, put_sized},
     leaf::{put_key, read_key},
     memory::{Charge, Memory},
-    packed::{pack, unpack},
+    packed::{Packer, unpack},
 };
 
 /// What is collected takes at most this part of the account.
@@ -70,7 +70,8 @@ impl Scratch {
         let file = self.fs.create(&path)?;
         let run = Run { scratch: self.clone(), path, file, blocks: Vec::new(), length: 0, number };
         let block_bytes = self.block_bytes();
-        Ok(Writer { run, block_bytes, block: Vec::new(), before: Vec::new(), packed: Vec::new() })
+        let (block, before, packed) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Writer { run, block_bytes, block, before, packer: Packer::new(), packed })
     }
 }
 
@@ -98,6 +99,7 @@ struct Writer {
     block_bytes: usize,
     block: Vec<u8>,
     before: Vec<u8>,
+    packer: Packer,
     packed: Vec<u8>,
 }
 
@@ -116,7 +118,7 @@ impl Writer {
     fn end_block(&mut self) -> io::Result<()> {
         self.packed.clear();
         self.packed.extend_from_slice(&[0; CHECKSUM_BYTES]);
-        pack(&self.block, &mut self.packed)?;
+        self.packer.pack(&self.block, &mut self.packed)?;
         let (head, payload) = self.packed.split_at_mut(CHECKSUM_BYTES);
         head.copy_from_slice(&crc32c::crc32c(payload).to_be_bytes());
         self.run.file.write_at(&self.packed, self.run.length)?;
@@ -138,10 +140,24 @@ impl Writer {
 /// A change that is in memory.
 #[derive(Clone, Copy)]
 struct Entry {
-    start: usize,
-    value: usize,
-    end: usize,
+    /// The first bytes of its key. They tell most keys apart, without a look at where keys are.
+    first: u128,
+    start: u32,
+    value: u32,
+    end: u32,
     has_value: bool,
+}
+
+/// The first bytes of a key as a number that is ordered as they are. Behind the end of a key there are zeroes, so equal ones say nothing.
+fn first_bytes(key: &[u8]) -> u128 {
+    if let Some(whole) = key.first_chunk() {
+        return u128::from_be_bytes(*whole);
+    }
+    let mut first = [0; size_of::<u128>()];
+    for (place, byte) in first.iter_mut().zip(key) {
+        *place = *byte;
+    }
+    u128::from_be_bytes(first)
 }
 
 /// Collects changes. See the module.
@@ -166,13 +182,17 @@ impl Sorter {
 
     /// Takes a change: the value of a key from now on, or that it has none.
     pub(super) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
-        let start = self.bytes.len();
+        let length = |bytes: &Vec<u8>| u32::try_from(bytes.len()).map_err(io::Error::other);
+        let start = length(&self.bytes)?;
         self.bytes.extend_from_slice(key);
-        let middle = self.bytes.len();
+        let middle = length(&self.bytes)?;
         self.bytes.extend_from_slice(value.unwrap_or_default());
-        let end = self.bytes.len();
-        self.entries.push(Entry { start, value: middle, end, has_value: value.is_some() });
-        self.charge.set(self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>());
+        let (first, end) = (first_bytes(key), length(&self.bytes)?);
+        self.entries.push(Entry { first, start, value: middle, end, has_value: value.is_some() });
+        let capacity = self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>();
+        if capacity != self.charge.bytes() {
+            self.charge.set(capacity);
+        }
         let held = self.bytes.len() + self.entries.len() * size_of::<Entry>();
         if held > self.scratch.memory_max() { self.spill() } else { Ok(()) }
     }
@@ -217,9 +237,13 @@ impl Sorter {
     /// Puts what is in memory in order; of changes of one key the last one stays.
     fn sort(&mut self) {
         let bytes = &self.bytes;
-        self.entries.sort_by(|left, right| key_of(bytes, left).cmp(key_of(bytes, right)));
+        self.entries.sort_unstable_by(|left, right| {
+            let by_key = || key_of(bytes, left).cmp(key_of(bytes, right));
+            left.first.cmp(&right.first).then_with(by_key).then(left.start.cmp(&right.start))
+        });
         self.entries.reverse();
-        self.entries.dedup_by(|next, kept| key_of(bytes, next) == key_of(bytes, kept));
+        self.entries
+            .dedup_by(|next, kept| next.first == kept.first && key_of(bytes, next) == key_of(bytes, kept));
         self.entries.reverse();
     }
 
@@ -232,15 +256,17 @@ impl Sorter {
 }
 
 fn key_of<'a>(bytes: &'a [u8], entry: &Entry) -> &'a [u8] {
-    bytes.get(entry.start..entry.value).unwrap_or_default()
+    bytes.get(entry.start as usize..entry.value as usize).unwrap_or_default()
 }
 
 fn value_of<'a>(bytes: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
-    entry.has_value.then(|| bytes.get(entry.value..entry.end).unwrap_or_default())
+    entry.has_value.then(|| bytes.get(entry.value as usize..entry.end as usize).unwrap_or_default())
 }
 
 /// Changes in the order of their keys, one for each key.
 pub(super) struct Sorted {
+    /// All of them, where none is in a file. The number of it is that of the next change.
+    alone: Option<MemoryRun>,
     sources: Vec<Source>,
     /// The next change of each source that is not current.
     next: BinaryHeap<Next>,
@@ -300,6 +326,11 @@ impl Sorted {
         void: &Void,
         memory: &Arc<Memory>,
     ) -> io::Result<Self> {
+        if runs.is_empty() {
+            // What was forgotten before it came is in no run.
+            let (sources, next, void) = (Vec::new(), BinaryHeap::new(), Void::new());
+            return Ok(Self { alone: in_memory, sources, next, current: None, void });
+        }
         let cursor = |run| {
             let (block, charge) = (Vec::new(), Charge::new(memory, 0));
             Source::Run(Cursor { run, next_block: 0, offset: 0, block, at: 0, value: None, charge })
@@ -307,7 +338,7 @@ impl Sorted {
         let sources: Vec<Source> =
             runs.into_iter().map(cursor).chain(in_memory.map(Source::Memory)).collect();
         let next = BinaryHeap::with_capacity(sources.len());
-        let mut sorted = Self { sources, next, current: None, void: void.clone() };
+        let mut sorted = Self { alone: None, sources, next, current: None, void: void.clone() };
         for source in 0..sorted.sources.len() {
             sorted.read(Next { key: Vec::new(), source })?;
         }
@@ -317,11 +348,17 @@ impl Sorted {
 
     /// The key of the next change.
     pub(super) fn key(&self) -> Option<&[u8]> {
-        self.current.as_ref().map(|next| next.key.as_slice())
+        match &self.alone {
+            Some(held) => held.entries.get(held.next).map(|entry| key_of(&held.bytes, entry)),
+            None => self.current.as_ref().map(|next| next.key.as_slice()),
+        }
     }
 
     /// The value that it gives to the key.
     pub(super) fn value(&self) -> Option<&[u8]> {
+        if let Some(held) = &self.alone {
+            return value_of(&held.bytes, held.entries.get(held.next)?);
+        }
         match self.sources.get(self.current.as_ref()?.source)? {
             Source::Memory(held) => value_of(&held.bytes, held.entries.get(held.next.checked_sub(1)?)?),
             Source::Run(cursor) => cursor.block.get(cursor.value.clone()?),
@@ -329,6 +366,10 @@ impl Sorted {
     }
 
     pub(super) fn advance(&mut self) -> io::Result<()> {
+        if let Some(held) = &mut self.alone {
+            held.next += 1;
+            return Ok(());
+        }
         let Some(done) = self.current.take() else { return Ok(()) };
         while self.next.peek().is_some_and(|next| next.key == done.key) {
             let Some(earlier) = self.next.pop() else { break };

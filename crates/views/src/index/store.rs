@@ -16,7 +16,7 @@ use super::{
     error::IndexError,
     memory::Memory,
     node::{Address, Child, Content, Node, Place, Shape},
-    packed::{pack, unpack},
+    packed::{Packer, unpack},
     runs::is_run,
 };
 
@@ -27,6 +27,8 @@ const HEAD_BYTES: usize = 4;
 /// No node has more.
 const NODE_BYTES_MAX: usize = 1 << 30;
 const SUFFIX: &str = ".segment";
+/// The segment that nodes are appended to is given up as others are once it has so many bytes. Of a small index it is the only one.
+const SEALED_BYTES_MIN: u64 = 1 << 20;
 
 type File = Arc<Box<dyn FsFile>>;
 
@@ -61,6 +63,7 @@ pub(super) struct Store {
     unsynced: Vec<File>,
     /// Bytes that were written since the store was opened.
     pub(super) written: u64,
+    packer: Packer,
 }
 
 struct Current {
@@ -178,6 +181,7 @@ impl Store {
             current: None,
             unsynced: Vec::new(),
             written: 0,
+            packer: Packer::new(),
         })
     }
 
@@ -196,7 +200,7 @@ impl Store {
     pub(super) fn append(&mut self, node: &Arc<Node>, shape: &Shape) -> Result<Address, IndexError> {
         let content = node.content.encode(shape).ok_or(IndexError::Damaged("a row cannot be read"))?;
         let mut payload = Vec::new();
-        pack(&content, &mut payload)?;
+        self.packer.pack(&content, &mut payload)?;
         let address = self.append_bytes(&payload)?;
         self.reader.memory.keep((self.reader.index, address.segment, address.offset), node.clone());
         Ok(address)
@@ -314,17 +318,16 @@ impl Store {
     }
 
     /// Segments whose nodes are worth writing anew, so that less than a quarter of the disk's bytes is of no use. They have
-    /// at most `live_max` bytes to be written.
-    pub(super) fn victims(&self, live_max: u64) -> Vec<u32> {
+    /// at most `live_max` bytes to be written. Nothing more is appended to them.
+    pub(super) fn victims(&mut self, live_max: u64) -> Result<Vec<u32>, IndexError> {
         let (all, live) = self.bytes();
         let current = self.current.as_ref().map(|current| current.id);
         let mut excess = (all - live).saturating_sub(all / 4);
+        let is_open = |id: &u32, known: &SegmentUse| Some(*id) == current && known.length < SEALED_BYTES_MIN;
         let mut candidates: Vec<_> = self
             .segments
             .iter()
-            .filter(|(id, known)| {
-                Some(**id) != current && known.live > 0 && known.live * 4 < known.length * 3
-            })
+            .filter(|(id, known)| !is_open(id, known) && known.live > 0 && known.live * 4 < known.length * 3)
             .collect();
         candidates.sort_by_key(|(_, known)| known.live * 1000 / known.length.max(1));
         let (mut chosen, mut moved) = (Vec::new(), 0);
@@ -340,6 +343,9 @@ impl Store {
             moved += known.live;
             chosen.push(*id);
         }
-        chosen
+        if current.is_some_and(|current| chosen.contains(&current)) {
+            self.seal()?;
+        }
+        Ok(chosen)
     }
 }

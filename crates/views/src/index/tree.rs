@@ -250,19 +250,9 @@ impl Builder<'_, '_> {
         if self.size < 2 * self.editor.node_bytes || self.leaf.len() < 2 {
             return Ok(());
         }
-        let whole = std::mem::take(&mut self.leaf);
-        self.size = 0;
-        let (mut first, mut first_size) = (Leaf::default(), 0);
-        for (at, (key, value)) in whole.rows().enumerate() {
-            let size = row_size(key, value);
-            if first_size < self.editor.node_bytes && (at == 0 || at + 1 < whole.len()) {
-                first.push(key, value);
-                first_size += size;
-            } else {
-                self.leaf.push(key, value);
-                self.size += size;
-            }
-        }
+        let (count, first_size) = self.leaf.part(self.editor.node_bytes);
+        let first = self.leaf.take(count);
+        self.size -= first_size;
         self.end_leaf(first, first_size)
     }
 
@@ -334,7 +324,8 @@ impl Builder<'_, '_> {
 
     /// Makes nodes of what is open below a height.
     fn end_below(&mut self, height: u8) -> Result<(), IndexError> {
-        let (leaf, size) = (std::mem::take(&mut self.leaf), std::mem::take(&mut self.size));
+        let leaf = self.leaf.take(self.leaf.len());
+        let size = std::mem::take(&mut self.size);
         self.end_leaf(leaf, size)?;
         for at in 0..usize::from(height) {
             let level = self.levels.get_mut(at).map(std::mem::take).unwrap_or_default();

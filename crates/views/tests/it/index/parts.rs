@@ -246,6 +246,26 @@ fn what_is_superseded_makes_room() {
     assert!(node.fs.used_bytes() < 2 * OPTIONS.segment_bytes, "{} bytes are left", node.fs.used_bytes());
 }
 
+/// All of it fits into the segment that nodes are appended to.
+#[test]
+fn a_small_index_keeps_no_more_of_what_is_superseded_than_a_large_one() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut node = Node::new(1, 64 << 20, Options::default());
+    node.vbs.insert(VB);
+    for round in 0..30 {
+        let mut changed = documents(0..1500, "");
+        for one in &mut changed {
+            one.rows[0][0].value = format!("\"{:032x}{:032x}\"", random.u128(..), random.u128(..));
+        }
+        node.index.apply(batch(round * 1500, changed), &mut NoFunctions).unwrap();
+        node.index.commit(&mut Reducer::default()).unwrap();
+        let disk = node.index.disk_bytes();
+        assert!(disk.all < disk.live * 2 + (1 << 20), "round {round}: {disk:?}");
+    }
+    node.reopen().unwrap();
+    assert_eq!(count(&node, ""), 1500);
+}
+
 #[test]
 fn a_snapshot_stays_as_it_was() {
     let mut node = node(16 << 10, 1000);
