@@ -1,5 +1,5 @@
-//! The targets of the `views` crate: keys, parameters of queries, design documents, sources of functions, frames of workers, and
-//! what nodes ask and answer one another.
+//! The targets of the `views` crate: keys, parameters of queries, design documents, sources of functions and what they make of
+//! documents, frames of workers, and what nodes ask and answer one another.
 
 #![allow(dead_code, reason = "every entry point compiles all targets and uses one")]
 
@@ -13,7 +13,9 @@ use settee_views::{
         Item, Reducing, VbSet,
         wire::{AnswerReader, AnswerWriter, Event, Expected, Question},
     },
+    js::{self, Functions, Limits, Sources},
     json,
+    native::{Given, Programs},
     query::{Body, Parameters},
     reduce::Native,
     worker::wire::{FRAME_BYTES_MAX, Frames, Reply, Request},
@@ -192,4 +194,35 @@ pub(super) fn view_source(bytes: &[u8]) {
     if let Some(canonical) = stringified {
         assert_eq!(canonical::stringified(&canonical), Some(canonical), "it stays canonical");
     }
+}
+
+/// A document whose `meta` has its id and its type.
+struct Fuzzed<'a>(&'a str);
+
+const FUZZED_META: &str = "{\"id\":\"a\",\"type\":\"json\"}";
+
+impl Given for Fuzzed<'_> {
+    fn id(&self) -> &str {
+        "a"
+    }
+
+    fn json(&self) -> Option<&str> {
+        Some(self.0)
+    }
+
+    fn meta(&self) -> &str {
+        FUZZED_META
+    }
+}
+
+/// A source of a function, and behind a zero byte a document. Where a program says what the rows are, the engine says the same.
+pub(super) fn view_program(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0).map(std::str::from_utf8);
+    let (Some(Ok(source)), Some(Ok(text))) = (parts.next(), parts.next()) else { return };
+    let sources = Sources { maps: vec![source.to_owned()], reduces: Vec::new() };
+    let Some(programs) = Programs::of(&sources).filter(|_| json::check(text).is_ok()) else { return };
+    let Some(rows) = programs.rows(&Fuzzed(text)) else { return };
+    let mut functions = Functions::new(sources, Limits::default(), false).expect("a program is a function");
+    let mapped = functions.map(&js::Document { meta: FUZZED_META, body: js::Body::Json(text) });
+    assert_eq!(Ok(rows), mapped.rows, "{source} over {text}");
 }

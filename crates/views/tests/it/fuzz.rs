@@ -39,3 +39,8 @@ fn fuzz_view_answer() {
 fn fuzz_view_source() {
     runner::run("view_source", targets::view_source);
 }
+
+#[test]
+fn fuzz_view_program() {
+    runner::run("view_program", targets::view_program);
+}
