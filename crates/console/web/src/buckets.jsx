@@ -3,6 +3,7 @@ import { useState } from 'preact/hooks';
 import { ask, drop, part, post } from './api.js';
 import { Chart } from './chart.jsx';
 import { bytes, count, micros, percent } from './format.js';
+import { OfBucket } from './latency.jsx';
 import { Badge, Check, Confirm, Dialog, Field, Form, Loading, Meter, Page, Table, Trouble, attempt, note } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
 import { go, to } from './route.js';
@@ -92,6 +93,8 @@ const Edit = ({ bucket, close }) => (
   </Dialog>
 );
 
+/** Which latencies are shown beside charts of so long a time; those are kept for a day. */
+const LATENCIES = { minute: 'minutes', hour: 'hour', day: 'day' };
 const ZOOMS = { minute: 'Minute', hour: 'Hour', day: 'Day', week: 'Week', month: 'Month', year: 'Year' };
 
 /** The charts of a bucket: a title, the statistics it shows, how figures read. */
@@ -124,6 +127,7 @@ function Charts({ name }) {
           ))}
         </div>
       ) : <Loading of={seen} />}
+      {LATENCIES[zoom] ? <OfBucket bucket={name} zoom={LATENCIES[zoom]} /> : <p class="quiet">Latencies are kept for a day.</p>}
     </section>
   );
 }

@@ -11,7 +11,9 @@ function ofNodes(pool) {
     if (node.clusterMembership === 'inactiveFailed') {
       found.push({ level: 'bad', text: `${name} was failed over.`, advice: 'Recover it or remove it on the page Servers.', page: 'servers' });
     } else if (node.status === 'unhealthy') {
-      found.push({ level: 'bad', text: `${name} does not answer.`, advice: 'See whether its process runs and its network works. Fail it over where it stays away.', page: 'servers' });
+      const age = node.settee?.figuresAgeSecs;
+      const since = age === undefined ? '' : `What it said last is ${duration(age)} old. `;
+      found.push({ level: 'bad', text: `${name} does not answer.`, advice: `${since}See whether its process runs and its network works. Fail it over where it stays away.`, page: 'servers' });
     } else if (node.clusterMembership === 'inactiveAdded') {
       found.push({ level: 'warn', text: `${name} was added and holds no data yet.`, advice: 'Rebalance on the page Servers.', page: 'servers' });
     } else if (node.status === 'warmup') {

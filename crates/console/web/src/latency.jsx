@@ -39,6 +39,24 @@ function Percentiles({ told, operation }) {
   );
 }
 
+/** Percentiles and the heat map of a bucket beside its other charts: reads, or writes. */
+export function OfBucket({ bucket, zoom }) {
+  const [operation, setOperation] = useState('get');
+  const seen = usePoll(() => ask(`/settee/latency/${part(bucket)}?zoom=${zoom}&operation=${operation}`), ZOOMS[zoom][1], [bucket, zoom, operation]);
+  const figures = seen.data?.operations[operation];
+  return (
+    <section class="card after" aria-label="Latency">
+      <div class="buttons" role="group" aria-label="Operation shown">
+        {[['get', 'Reads'], ['set', 'Writes']].map(([one, title]) => <button key={one} type="button" class="small" aria-pressed={operation === one} onClick={() => setOperation(one)}>{title}</button>)}
+        <a href={to('latency', bucket, operation)}>All operations, objectives, and what requests wait for</a>
+      </div>
+      <Trouble error={seen.data && seen.error} />
+      {seen.data?.missingNodes.length ? <p class="trouble">Without what these nodes have counted: {seen.data.missingNodes.join(', ')}.</p> : null}
+      {seen.data ? figures?.histograms ? <Percentiles told={seen.data} operation={operation} /> : <p class="quiet">No request of this kind has come in this time.</p> : <Loading of={seen} />}
+    </section>
+  );
+}
+
 function Operations({ told, bucket }) {
   const columns = [
     { title: 'Operation', value: (row) => row.name, show: (row) => <a href={to('latency', bucket, row.name)}>{row.name}</a> },
@@ -62,6 +80,21 @@ function Phases({ told }) {
       <Table caption="What requests wait for" columns={columns} rows={rows} keyOf={(row) => row.name} empty="No request has come in this time." />
       <p class="help">Of all operations of the bucket in the time shown. A request has a line only where it waited.</p>
     </section>
+  );
+}
+
+/** Where an objective is judged from outside of the server, too. */
+const OUTSIDE = { probe: 'Probes see', sdk: 'Clients see' };
+
+/** An objective as it is seen from outside: what was kept, of how many operations. */
+export function Outside({ seen }) {
+  if (!(seen?.events.total > 0)) return '–';
+  return (
+    <>
+      {seen.attainedPercent.toFixed(3)} %<br />
+      <span class="quiet even">of {count(seen.events.total)}{seen.goodWithinUs ? ` within ${micros(seen.goodWithinUs)}` : ''}</span>
+      {seen.state === 'met' ? null : <><br />{stateOf(seen)}</>}
+    </>
   );
 }
 
@@ -100,6 +133,7 @@ function Objectives({ bucket }) {
   const [dialog, setDialog] = useState();
   const close = () => { setDialog(undefined); seen.refresh(); };
   const rows = seen.data?.objectives ?? [];
+  const isSeenBy = (who) => rows.some((row) => row.seenFromOutside[who]?.events.total > 0);
   const isFast = (row, span) => row.rules.some((rule) => (rule.long === span || rule.short === span) && row.burn[span] > rule.burn);
   const burn = (span) => ({
     title: `Burn, ${span}`,
@@ -109,10 +143,16 @@ function Objectives({ bucket }) {
   });
   const columns = [
     { title: 'Objective', value: (row) => row.name, show: (row) => <b>{row.name}</b> },
-    { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <>{row.targetPercent} % of {(OPERATIONS[row.operation] ?? row.operation).toLowerCase()} within {micros(row.latencyUs)}, over {row.periodDays} days</> },
+    { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <><span class="even">{row.targetPercent} % of {(OPERATIONS[row.operation] ?? row.operation).toLowerCase()}</span><br /><span class="even">within {micros(row.latencyUs)},</span> <span class="even">over {row.periodDays} days</span></> },
     { title: 'State', value: (row) => row.state, show: stateOf },
     { title: 'Kept', value: (row) => row.attainedPercent ?? -1, show: (row) => (Number.isFinite(row.attainedPercent) ? `${row.attainedPercent.toFixed(3)} %` : '–'), isNumber: true },
     { title: 'Budget left', value: (row) => row.budgetLeftPercent ?? 100, show: (row) => (row.budgetLeftPercent < 0 ? `used ${(1 - row.budgetLeftPercent / 100).toFixed(1)}×` : percent(row.budgetLeftPercent)), isNumber: true },
+    ...Object.entries(OUTSIDE).filter(([who]) => isSeenBy(who)).map(([who, title]) => ({
+      title,
+      value: (row) => row.seenFromOutside[who]?.attainedPercent ?? -1,
+      show: (row) => <Outside seen={row.seenFromOutside[who]} />,
+      isNumber: true,
+    })),
     ...SPANS.filter((span) => rows.some((row) => span in row.burn)).map(burn),
     { title: 'What can be done', show: (row) => <span class="even"><button type="button" class="small" onClick={() => setDialog({ known: row })}>Change<span class="hidden"> {row.name}</span></button> <button type="button" class="small" onClick={() => setDialog({ gone: row.name })}>Remove<span class="hidden"> {row.name}</span></button></span> },
   ];
@@ -125,6 +165,7 @@ function Objectives({ bucket }) {
       <Trouble error={seen.error} />
       {seen.data?.missingNodes?.length ? <p class="trouble">Without what these nodes have counted: {seen.data.missingNodes.join(', ')}.</p> : null}
       {seen.data ? <Table caption="Objectives" columns={columns} rows={rows} keyOf={(row) => row.name} empty="No objective is set. One says which share of requests is to be answered how fast, and an alert fires before the promise is broken." /> : seen.error ? null : <Loading of={seen} />}
+      {isSeenBy('sdk') ? <p class="help">Clients count in steps: an operation is good for them where the whole of its step is.</p> : null}
       {rows.length ? <p class="help">A burn of 1 uses up the whole budget of slow requests just at the end of the period; 14.4 does so in two days of 28. Red: faster than an alert allows.</p> : null}
       {dialog === 'new' || dialog?.known ? <SetObjective bucket={bucket} known={dialog.known} close={close} /> : null}
       {dialog?.gone ? (
@@ -132,6 +173,67 @@ function Objectives({ bucket }) {
           <p>What has been counted for it is forgotten. No alert tells when it is broken.</p>
         </Confirm>
       ) : null}
+    </section>
+  );
+}
+
+/** Operations that clients tell of, in words. */
+const TOLD = {
+  kv_retrieval: 'Reads',
+  kv_mutation_nondurable: 'Writes',
+  kv_mutation_durable: 'Durable writes',
+  query: 'Queries',
+  search: 'Searches',
+  analytics: 'Queries of analytics',
+  management: 'Management',
+  eventing: 'Eventing',
+};
+const SERVICES = { kv: 'Documents', query: 'Queries', search: 'Searches', analytics: 'Analytics', management: 'Management', eventing: 'Eventing' };
+
+/** How many took no longer than each bound: no more lines than there are differences. */
+function Steps({ row }) {
+  const told = row.steps.filter(({ withinMs, count: within }, at) => withinMs !== null && within > (row.steps[at - 1]?.count ?? 0));
+  const slower = row.count - (told.at(-1)?.count ?? 0);
+  return (
+    <>
+      {told.map(({ withinMs, count: within }) => <div key={withinMs}><span class="even">{percent((within / row.count) * 100)} within {micros(withinMs * 1000)}</span></div>)}
+      {slower > 0 ? <div class="trouble even">{count(slower)} took longer</div> : null}
+    </>
+  );
+}
+
+/** What clients measured themselves, the network included, by the node that their operations went to. */
+function ByClients({ bucket }) {
+  const seen = useAsk(`/settee/sdk/${part(bucket)}`, 10_000);
+  if (seen.error?.status === 403) return null;
+  const nodeOf = { title: 'Node', value: (row) => row.node, show: (row) => <span class="even">{row.node}</span> };
+  const operations = [
+    { title: 'Operation', value: (row) => TOLD[row.operation] ?? row.operation },
+    nodeOf,
+    { title: 'Operations', value: (row) => row.count, show: (row) => count(row.count), isNumber: true },
+    { title: 'Mean', value: (row) => row.sumMs / row.count, show: (row) => micros((row.sumMs / row.count) * 1000), isNumber: true },
+    { title: 'So many', value: (row) => row.steps[0]?.count / row.count, show: (row) => <Steps row={row} /> },
+  ];
+  const requests = [
+    { title: 'Service', value: (row) => SERVICES[row.service] ?? row.service },
+    nodeOf,
+    { title: 'Requests', value: (row) => row.total, show: (row) => count(row.total), isNumber: true },
+    { title: 'Given up after a time', value: (row) => row.timedOut, show: (row) => (row.timedOut > 0 ? <span class="trouble">{count(row.timedOut)}</span> : '0'), isNumber: true },
+    { title: 'Cancelled', value: (row) => row.canceled, show: (row) => count(row.canceled), isNumber: true },
+  ];
+  const told = seen.data;
+  return (
+    <section class="card" aria-labelledby="clients">
+      <h2 id="clients">As clients see it</h2>
+      <Trouble error={told && seen.error} />
+      {told?.missingNodes.length ? <p class="trouble">Without what these nodes were told: {told.missingNodes.join(', ')}.</p> : null}
+      {told ? (
+        <>
+          <Table caption="Operations as clients see them" columns={operations} rows={told.operations} keyOf={(row) => `${row.operation} ${row.node}`} empty="No client has told of this bucket. SDKs that can tell do so when telemetry is on, on the page Settings." />
+          {told.requests.length ? <Table caption="Requests as clients count them" columns={requests} rows={told.requests} keyOf={(row) => `${row.service} ${row.node}`} /> : null}
+        </>
+      ) : <Loading of={seen} />}
+      <p class="help">Measured by SDKs, the way there and back included, since the nodes were started.{Number.isFinite(told?.clients) ? ` Clients that tell now: ${count(told.clients)}.` : ''}</p>
     </section>
   );
 }
@@ -197,6 +299,7 @@ function One({ bucket, buckets, operation }) {
           </section>
         ) : null}
         {told ? <Phases told={told} /> : null}
+        <ByClients bucket={bucket} />
         <Slow bucket={bucket} />
       </div>
     </Page>

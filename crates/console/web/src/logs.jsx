@@ -1,8 +1,8 @@
 // What has happened to the cluster, and the last lines of the node's own log, as the node that is asked has them.
 import { useState } from 'preact/hooks';
-import { ask } from './api.js';
+import { ask, post } from './api.js';
 import { moment } from './format.js';
-import { Badge, Field, Loading, Page, Table, Trouble } from './parts.jsx';
+import { Badge, Check, Field, Loading, Page, Table, Trouble, attempt } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
 
 const columns = [
@@ -49,6 +49,38 @@ function OfNode() {
   );
 }
 
+const PARTS = { collected: ['good', 'collected'], failed: ['bad', 'failed'], started: ['', 'is being collected'], starting: ['', 'begins'] };
+
+const parts = [
+  { title: 'Node', value: (row) => row.node },
+  { title: 'State', value: (row) => row.status, show: (row) => <Badge kind={PARTS[row.status]?.[0]}>{PARTS[row.status]?.[1] ?? row.status}</Badge> },
+  { title: 'Archive, on that node', value: (row) => row.path ?? '', show: (row) => (row.path ? <code>{row.path}</code> : row.why ?? '–') },
+];
+
+/** An archive of each node for somebody who helps. Only users with every right may have them made. */
+function Collect() {
+  const seen = usePoll(() => ask('/pools/default/tasks').then((tasks) => ({ last: tasks.find((task) => task.type === 'clusterLogsCollection') })), 3000);
+  const [isRedacted, setRedacted] = useState(true);
+  const last = seen.data?.last;
+  const isRunning = last?.status === 'running';
+  const start = () => post('/controller/startLogsCollection', { nodes: '*', logRedactionLevel: isRedacted ? 'partial' : 'none' });
+  const act = async (what, said) => { await attempt(what, said); seen.refresh(); };
+  const rows = Object.entries(last?.perNode ?? {}).map(([node, { status, path, collectionOutput: why }]) => ({ node: node.replace('ns_1@', ''), status, path, why }));
+  return (
+    <section class="card" aria-labelledby="collect">
+      <div class="head">
+        <h2 id="collect">Archives for somebody who helps</h2>
+        {isRunning ? <button type="button" onClick={() => act(() => post('/controller/cancelLogsCollection'), 'Nodes stop collecting.')}>Stop it</button>
+          : <button type="button" disabled={!seen.data} onClick={() => act(start, 'Every node makes an archive.')}>Make archives</button>}
+      </div>
+      <Trouble error={seen.error} />
+      <Check label="Replace names of users" checked={isRedacted} onChange={(event) => setRedacted(event.currentTarget.checked)} />
+      {last ? <Table caption="Archives" columns={parts} rows={rows} keyOf={(row) => row.node} /> : <p class="quiet">No archive was made of late.</p>}
+      <p class="help">Logs, figures and settings, without documents and secrets. Each node keeps its own archive; <code>settee collect</code> makes one of all.</p>
+    </section>
+  );
+}
+
 export function Logs() {
   const seen = useAsk('/logs', 5000);
   return (
@@ -61,6 +93,7 @@ export function Logs() {
           <p class="help">Since this node was started, 1,000 at most. <code>audit.log</code> in a node’s data directory says who has done what.</p>
         </section>
         <OfNode />
+        <Collect />
       </div>
     </Page>
   );

@@ -3,6 +3,7 @@ import { ask, part } from './api.js';
 import { Chart } from './chart.jsx';
 import { bytes, count, last, micros, moment, percent } from './format.js';
 import { findings, foretold, inWords, outlook, pastError } from './health.js';
+import { Outside } from './latency.jsx';
 import { Badge, Loading, Meter, Page, Table, Trouble } from './parts.jsx';
 import { usePoll } from './poll.js';
 import { to } from './route.js';
@@ -65,6 +66,7 @@ function Objectives({ objectives }) {
     { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <span class="even">{row.targetPercent} % of {row.operation} within {micros(row.latencyUs)}</span> },
     { title: 'Kept', value: (row) => row.attainedPercent ?? -1, show: (row) => (Number.isFinite(row.attainedPercent) ? `${row.attainedPercent.toFixed(3)} %` : '–'), isNumber: true },
     { title: 'Budget left', value: (row) => row.budgetLeftPercent ?? 100, show: (row) => percent(row.budgetLeftPercent), isNumber: true },
+    { title: 'Clients see', value: (row) => row.seenFromOutside.sdk?.attainedPercent ?? -1, show: (row) => <Outside seen={row.seenFromOutside.sdk} />, isNumber: true },
     { title: 'State', value: (row) => row.state, show: (row) => <Badge kind={state[row.state]}>{row.state}</Badge> },
   ];
   const keyOf = (row) => `${row.bucket} ${row.name}`;

@@ -40,10 +40,10 @@ export const Trouble = ({ error }) => (error ? <p class="trouble" role="alert">{
 
 export const Loading = ({ of }) => (of.error ? <Trouble error={of.error} /> : <p class="quiet">Loading…</p>);
 
-/** How much of something is used. `mark` is a limit below the whole. */
-export function Meter({ value, of, mark, label }) {
+/** How much of something is used. `mark` is a limit below the whole. Of progress, nothing is too much. */
+export function Meter({ value, of, mark, label, isProgress }) {
   const share = of > 0 ? Math.min(100, (value / of) * 100) : 0;
-  const isHigh = mark ? value > mark : share > 85;
+  const isHigh = !isProgress && (mark ? value > mark : share > 85);
   return (
     <svg class={isHigh ? 'meter high' : 'meter'} role="img" aria-label={`${label}: ${Math.round(share)} %`} viewBox="0 0 100 6" preserveAspectRatio="none">
       <rect class="ground" width="100" height="6" rx="1" />

@@ -23,16 +23,22 @@ function standing(node) {
 
 const used = (node) => node.memoryTotal - node.memoryFree;
 
+/** How old a node's figures are, where it has said none of late. */
+const ageOf = (node) => node.settee?.figuresAgeSecs;
+
+/** A figure of a node; one that is old is marked, for eyes and for screen readers. */
+const Figure = ({ node, children }) => (ageOf(node) === undefined ? <>{children}</> : <span class="old">{children}<span class="hidden"> (old)</span></span>);
+
 function columns(act, hasGroups) {
   const all = [
     { title: 'Node', value: (row) => row.hostname, show: (row) => <><b>{row.hostname}</b>{row.settee?.leads ? <> <Badge>leads</Badge></> : null}</> },
-    { title: 'State', value: (row) => standing(row)[0], show: (row) => <><Badge kind={standing(row)[1]}>{standing(row)[0]}</Badge>{row.settee?.figuresAgeSecs === undefined ? null : <><br /><span class="quiet">figures of {duration(row.settee.figuresAgeSecs)} ago</span></>}</> },
+    { title: 'State', value: (row) => standing(row)[0], show: (row) => <><Badge kind={standing(row)[1]}>{standing(row)[0]}</Badge>{ageOf(row) === undefined ? null : <><br /><span class="quiet">figures of {duration(ageOf(row))} ago</span></>}</> },
     { title: 'Group', value: (row) => row.serverGroup, show: (row) => <span class="even">{row.serverGroup}</span> },
-    { title: 'Processor', value: (row) => row.systemStats.cpu_utilization_rate, show: (row) => percent(row.systemStats.cpu_utilization_rate), isNumber: true },
-    { title: 'Memory', value: (row) => used(row) / row.memoryTotal, show: (row) => <><Meter value={used(row)} of={row.memoryTotal} label={`Memory of ${row.hostname}`} /> <span class="even">{bytes(used(row))} of {bytes(row.memoryTotal)}</span></> },
-    { title: 'Documents', value: (row) => row.interestingStats.curr_items ?? 0, show: (row) => <>{count(row.interestingStats.curr_items ?? 0)}<br /><span class="quiet">+ {count(row.interestingStats.vb_replica_curr_items ?? 0)} replicas</span></>, isNumber: true },
-    { title: 'Operations/s', value: (row) => row.interestingStats.ops ?? 0, show: (row) => count(row.interestingStats.ops ?? 0), isNumber: true },
-    { title: 'Up for', value: (row) => Number(row.uptime), show: (row) => duration(Number(row.uptime)), isNumber: true },
+    { title: 'Processor', value: (row) => row.systemStats.cpu_utilization_rate, show: (row) => <Figure node={row}>{percent(row.systemStats.cpu_utilization_rate)}</Figure>, isNumber: true },
+    { title: 'Memory', value: (row) => used(row) / row.memoryTotal, show: (row) => <Figure node={row}><Meter value={used(row)} of={row.memoryTotal} label={`Memory of ${row.hostname}`} /> <span class="even">{bytes(used(row))} of {bytes(row.memoryTotal)}</span></Figure> },
+    { title: 'Documents', value: (row) => row.interestingStats.curr_items ?? 0, show: (row) => <Figure node={row}>{count(row.interestingStats.curr_items ?? 0)}<br /><span class="quiet">+ {count(row.interestingStats.vb_replica_curr_items ?? 0)} replicas</span></Figure>, isNumber: true },
+    { title: 'Operations/s', value: (row) => row.interestingStats.ops ?? 0, show: (row) => <Figure node={row}>{count(row.interestingStats.ops ?? 0)}</Figure>, isNumber: true },
+    { title: 'Up for', value: (row) => Number(row.uptime), show: (row) => <Figure node={row}>{duration(Number(row.uptime))}</Figure>, isNumber: true },
     { title: 'What can be done', show: (row) => <Actions node={row} act={act} /> },
   ];
   return all.filter(({ title }) => hasGroups || title !== 'Group');
@@ -61,7 +67,7 @@ function Progress({ task, stop }) {
       {waitsFor ? <p class="trouble">It waits: {waitsFor}</p> : null}
       <Table caption="Rebalance by node" rows={nodes} keyOf={(row) => row.name} columns={[
         { title: 'Node', value: (row) => row.name.replace('ns_1@', '') },
-        { title: 'Done', value: (row) => row.progress, show: (row) => <><Meter value={row.progress} of={101} label={`Progress of ${row.name}`} /> {percent(row.progress)}</> },
+        { title: 'Done', value: (row) => row.progress, show: (row) => <><Meter isProgress value={row.progress} of={100} label={`Progress of ${row.name}`} /> {percent(row.progress)}</> },
       ]} />
     </section>
   );

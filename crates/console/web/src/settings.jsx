@@ -1,5 +1,5 @@
 // Settings of the cluster, and the password of the user who is logged in.
-import { farewell, post, user } from './api.js';
+import { farewell, post, put, user } from './api.js';
 import { Check, Field, Form, Loading, Page, note } from './parts.jsx';
 import { useAsk } from './poll.js';
 
@@ -58,6 +58,47 @@ function Audit() {
   );
 }
 
+/** Whether SDKs are asked what they measure. */
+function Telemetry() {
+  const seen = useAsk('/settings/appTelemetry');
+  if (!seen.data) return <Loading of={seen} />;
+  return (
+    <Form action="Save" isQuiet send={save('/settings/appTelemetry', ({ enabled, ...fields }) => ({ enabled: on(enabled), ...fields }))}>
+      {(errors) => (
+        <>
+          <Check label="Ask SDKs how long their operations took" name="enabled" defaultChecked={seen.data.enabled} />
+          <Field label="Every so many seconds" name="scrapeIntervalSeconds" type="number" min="60" max="600" defaultValue={seen.data.scrapeIntervalSeconds} error={errors.scrapeIntervalSeconds} />
+          <Field label="Clients of each node at most" name="maxScrapeClientsPerNode" type="number" min="1" defaultValue={seen.data.maxScrapeClientsPerNode} error={errors.maxScrapeClientsPerNode} help="The page Latency shows what clients tell." />
+        </>
+      )}
+    </Form>
+  );
+}
+
+const PROBED = [['none', 'no bucket'], ['objectives', 'buckets with an objective'], ['all', 'every bucket']];
+
+/** What nodes try on one another. */
+function Probe() {
+  const seen = useAsk('/settee/probe');
+  if (!seen.data) return <Loading of={seen} />;
+  const { settings } = seen.data;
+  const send = async ({ writes, ...fields }) => {
+    await put('/settee/probe', { writes: on(writes), ...fields });
+    note('Saved.');
+  };
+  return (
+    <Form action="Save" isQuiet send={send}>
+      {(errors) => (
+        <>
+          <Field label="Each node tries" name="buckets" error={errors.buckets}>{PROBED.map(([value, title]) => <option key={value} value={value} selected={value === settings.buckets}>{title}</option>)}</Field>
+          <Field label="Every so many seconds, on every node" name="periodSecs" type="number" min="1" max="300" defaultValue={settings.periodSecs} error={errors.periodSecs} />
+          <Check label="Write documents of the probe’s own, too" name="writes" defaultChecked={settings.writes} />
+        </>
+      )}
+    </Form>
+  );
+}
+
 async function changePassword({ password, again }) {
   if (password !== again) throw new Error('The two passwords differ. Type them again.');
   await post('/controller/changePassword', { password });
@@ -83,6 +124,8 @@ export const Settings = () => (
     <div class="grid">
       <Section title="Cluster"><Cluster /></Section>
       <Section title="Automatic failover"><Failover /></Section>
+      <Section title="What clients measure"><Telemetry /></Section>
+      <Section title="Probes"><Probe /></Section>
       <Section title="Audit trail"><Audit /></Section>
       <Section title="Your password"><Password /></Section>
     </div>
