@@ -107,7 +107,7 @@ fn of_settee(route: &Route) -> Option<&'static str> {
         "settee/probe" => either("settings!read", "settings!write"),
         path if path.starts_with("settee/alerts") => either("settings!read", "settings!write"),
         "settee/hot/{bucket}" => "any_collection.docs!read",
-        "settee/latency/{bucket}" => "bucket.stats!read",
+        "settee/latency/{bucket}" | "settee/sdk/{bucket}" => "bucket.stats!read",
         "settee/slo" => "any_bucket.settings!read",
         path if path.starts_with("settee/slo/") => either("bucket.settings!read", "bucket.settings!write"),
         "couchBase/{bucket}/**" if ["GET", "POST"].contains(&route.method) => "bucket.views!read",

@@ -42,6 +42,7 @@ mod stats;
 mod stats_range;
 mod storage_totals;
 pub(crate) mod table;
+mod told;
 mod unsupported;
 mod users;
 mod verifiers;
@@ -118,6 +119,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "hot", bucket] if get => loads::hot(call, bucket).await,
         ["settee", "connections"] if get => loads::connections(call).await,
         ["settee", "latency", bucket] if get => latency::show(call, bucket).await,
+        ["settee", "sdk", bucket] if get => told::show(call, bucket).await,
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
     }
@@ -162,6 +164,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "hot" => return loads::show_hot(call),
         "connections" => return loads::show_connections(call).await,
         "latency" => return latency::answer(call),
+        "sdk" => return told::answer(call),
         "objectives" => return objectives::show(call),
         "alerts" => return alerts::show(call),
         "probes" => return probe::show(call),

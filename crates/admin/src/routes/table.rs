@@ -312,6 +312,11 @@ pub(crate) const ROUTES: &[Route] = &[
         Needs::Bucket(P::Stats),
         "How long operations of a bucket took over time: percentiles, histograms, and what they waited for.",
     ),
+    get(
+        "settee/sdk/{bucket}",
+        Needs::Bucket(P::Stats),
+        "What clients tell of their operations on a bucket: how long these took, and how many were given up.",
+    ),
     get("settee/slo", Needs::AnyBucket(P::BucketRead), "Objectives of latency, and how they are kept."),
     get("settee/slo/{bucket}", SEES_BUCKET, "Objectives of a bucket, and how they are kept."),
     get("settee/slo/{bucket}/{name}", SEES_BUCKET, "An objective, and how it is kept."),

@@ -1,8 +1,9 @@
-//! Hot keys and connections over REST: users see keys of documents that they may read, and nobody else sees names or addresses.
+//! What clients tell, hot keys and connections over REST: users see keys of documents that they may read, and nobody else sees names or addresses.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use cluster::Command;
+use serde_json::json;
 
 use crate::node::{ADMIN, TestNode};
 
@@ -87,4 +88,25 @@ fn connections_are_shown_to_users_that_may_see_logs() {
     }
     let user = node.with_user("cluster", "cluster_admin");
     assert_eq!(node.send("GET", "/settee/connections", Some(&user), None).status, 403);
+}
+
+#[test]
+fn what_clients_tell_of_a_bucket_is_shown_with_its_statistics() {
+    let node = TestNode::initialized();
+    assert_eq!(node.post("/pools/default/buckets", "name=told&ramQuota=100&replicaNumber=0").status, 202);
+    let told = node.get("/settee/sdk/told").json();
+    let expected = json!({
+        "clients": 0, "requests": [], "missingNodes": [],
+        "operations": [{
+            "operation": "kv_retrieval", "node": "10.0.0.2:8091", "count": 20, "sumMs": 40,
+            "steps": [{ "withinMs": 1, "count": 15 }, { "withinMs": null, "count": 20 }],
+        }],
+    });
+    assert_eq!(told, expected);
+    let watcher = node.with_user("watcher", "data_monitoring[told]");
+    let told = node.send("GET", "/settee/sdk/told", Some(&watcher), None).json();
+    assert_eq!((&told["clients"], &told["operations"]), (&json!(null), &expected["operations"]));
+    let reader = node.with_user("reader", "data_reader[told]");
+    assert_eq!(node.send("GET", "/settee/sdk/told", Some(&reader), None).status, 403);
+    assert_eq!(node.send("GET", "/settee/sdk/none", ADMIN, None).status, 404);
 }

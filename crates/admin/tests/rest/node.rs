@@ -55,6 +55,9 @@ static CONNECTIONS: Statistic = statistic(
     Kind::Gauge,
 );
 
+static TOLD: Statistic =
+    statistic(&[], &[Metric::new("sdk_kv_retrieval_duration_milliseconds")], Kind::Histogram);
+
 /// A node without documents.
 pub(crate) struct FakeNode {
     uuid: String,
@@ -398,7 +401,12 @@ impl NodeControl for FakeNode {
             ..BucketStatsView::default()
         })
     }
-    fn readings(&self, _: &str) -> Vec<Reading> {
+    fn readings(&self, bucket: &str) -> Vec<Reading> {
+        if bucket == "told" {
+            let value = stats::Value::Told { sum: 40, count: 20, steps: vec![(Some(1), 15), (None, 20)] };
+            let labels = vec![("node", "10.0.0.2:8091".to_owned())];
+            return vec![Reading { labels, ..Reading::of(&TOLD, value) }];
+        }
         vec![
             Reading::of(&QUOTA, 104_857_600.into()),
             Reading::of(&VERSION, "text".into()),
