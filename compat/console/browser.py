@@ -60,6 +60,15 @@ class Browser:
         where = lambda rule: [node["html"][:150] for node in rule["nodes"][:3]]  # noqa: E731
         return [(rule["id"], rule["help"], where(rule)) for rule in found if rule["impact"] in SERIOUS]
 
+    def first_paint(self):
+        """Milliseconds from asking for the page until something of it was seen, and the bytes that came until then."""
+        self.page.reload()
+        self.page.get_by_role("heading", level=1).first.wait_for()
+        painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+        self.page.wait_for_function(f"{painted} > 0")
+        sent = "performance.getEntries().filter((one) => one.transferSize && one.name.includes('/ui/')).map((one) => one.transferSize)"
+        return self.page.evaluate(painted), sum(self.page.evaluate(sent))
+
     def close(self):
         self._chromium.close()
         self._playwright.stop()

@@ -1,29 +1,55 @@
-"""The web console, as somebody with a browser meets it. The tests run in the order of their numbers, in one session."""
+"""The web console of a cluster of three nodes under load, as somebody with a browser meets it. The tests run in the order of their
+numbers, in one session: each finds the cluster as the one before has left it."""
 
 import os
 import re
 import subprocess
-import time
 import unittest
 
 from browser import Browser
 from playwright.sync_api import expect
-from settee.node import PASSWORD, USERNAME, Node, binary, scratch
+from settee.cluster import Cluster
+from settee.node import PASSWORD, SCRATCH, USERNAME, binary, scratch
+from settee.rest import Rest
+from teller import Teller
 
 ADDRESS = os.environ["SETTEE_ADDRESS"]
-OTHER = "127.0.31.51"
 BUCKET = "songs"
+PRESSED = "pressed"
 ABOUT_TIME = re.compile(r"^[\d.]+ (µs|ms|s)$")
 # A second of a load of 400 operations a second; a busy machine has some of them a moment late.
 ABOUT_400 = re.compile(r"^(3[5-9]|4[0-4])\d$")
+# What takes as long as a rebalance, an alert or the silence of a node.
+LONG_MS = 60_000
+
+
+# What a client tells of a node: of twenty reads, one took longer than a millisecond.
+REPORT = """\
+sdk_kv_retrieval_duration_milliseconds_bucket{{le="1",{labels}}} 19
+sdk_kv_retrieval_duration_milliseconds_bucket{{le="10",{labels}}} 20
+sdk_kv_retrieval_duration_milliseconds_bucket{{le="+Inf",{labels}}} 20
+sdk_kv_retrieval_duration_milliseconds_sum{{{labels}}} 30
+sdk_kv_retrieval_duration_milliseconds_count{{{labels}}} 20
+sdk_kv_r_total{{{labels}}} 20
+"""
+
+
+def load(bucket, *more):
+    """A load on a bucket, as its process. What it says is kept beside the servers' logs."""
+    command = [binary(), "load", "--host", ADDRESS, "-u", USERNAME, "-b", bucket, *more]
+    environment = {**os.environ, "SETTEE_PASSWORD": PASSWORD}
+    with open(SCRATCH / "console" / f"load-{bucket}.log", "wb") as log:
+        return subprocess.Popen([str(part) for part in command], env=environment, stdout=log, stderr=log)
 
 
 class Console(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.node = Node(ADDRESS, scratch("console"))
-        cls.node.start()
-        cls.addClassCleanup(cls.node.stop)
+        cls.cluster = Cluster(ADDRESS, scratch("console"), 3)
+        cls.addClassCleanup(cls.cluster.stop)
+        for node in cls.cluster.nodes:
+            node.start()
+        cls.node = cls.cluster[0]
         cls.browser = Browser(f"http://{ADDRESS}:{cls.node.ports['mgmt']}")
         cls.addClassCleanup(cls.browser.close)
         cls.page = cls.browser.page
@@ -38,6 +64,20 @@ class Console(unittest.TestCase):
     def press(self, name):
         self.page.get_by_role("button", name=name, exact=True).click()
 
+    def open(self, title):
+        """The page of that name in the navigation."""
+        self.page.get_by_role("navigation", name="Pages").get_by_role("link", name=title, exact=True).click()
+
+    def region(self, name):
+        return self.page.get_by_role("region", name=name, exact=True)
+
+    def row(self, table, name):
+        """The row of a table that has this text."""
+        return self.region(table).get_by_role("row").filter(has_text=name)
+
+    def no_barriers(self, of=None):
+        self.assertEqual(self.browser.barriers(), [], of)
+
     def log_in(self, password=PASSWORD):
         self.field("User name").fill(USERNAME)
         self.field("Password").fill(password)
@@ -46,11 +86,19 @@ class Console(unittest.TestCase):
     def heading(self, name):
         expect(self.page.get_by_role("heading", name=name, exact=True)).to_be_visible()
 
+    def said(self, text):
+        expect(self.page.get_by_text(text).first).to_be_visible()
+
+    def all_are_healthy(self):
+        expect(self.region("Servers").get_by_text("healthy", exact=True)).to_have_count(3, timeout=LONG_MS)
+        expect(self.page.get_by_text("Data is not where it should be yet")).to_have_count(0, timeout=LONG_MS)
+        expect(self.page.get_by_role("button", name="Rebalance", exact=True)).to_be_enabled(timeout=LONG_MS)
+
     def test_01_a_new_node_is_set_up_in_the_browser(self):
         # The way that somebody comes who types the address.
         self.page.goto(f"{self.browser.base}/")
         self.heading("Set up Settee")
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.field("Name of the cluster").fill("console test")
         self.field("Administrator’s name").fill(USERNAME)
         self.field("Password").fill(PASSWORD)
@@ -73,7 +121,7 @@ class Console(unittest.TestCase):
         self.browser.expected.append("/uilogin")
         self.log_in("wrong")
         expect(self.page.get_by_role("alert")).to_contain_text("wrong")
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.log_in()
         self.heading("Is it healthy?")
 
@@ -81,73 +129,118 @@ class Console(unittest.TestCase):
         for question in ("Is it healthy?", "Is it slow?", "What runs out, and when?", "What has changed?"):
             self.heading(question)
         expect(self.page.get_by_role("cell", name="Memory given to buckets", exact=True)).to_be_visible()
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.press("Dark")
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.press("Light")
+        painted, sent = self.browser.first_paint()
+        print(f"the first page was painted after {painted:.0f} ms, with {sent} bytes", flush=True)
+        self.heading("Is it healthy?")
 
-    def test_04_a_bucket_is_made_and_its_chart_moves_under_load(self):
-        self.page.get_by_role("link", name="Buckets", exact=True).click()
+    def test_04_two_servers_are_added(self):
+        self.open("Servers")
+        self.no_barriers()
+        for other in self.cluster.nodes[1:]:
+            self.press("Add a server")
+            self.field("Its address").fill(other.address)
+            self.field("Its administrator’s password").fill("any")
+            self.press("Add it")
+            expect(self.row("Servers", other.address).get_by_text("added, waits for a rebalance")).to_be_visible()
+        self.press("Rebalance")
+        self.said("The rebalance has begun.")
+        self.all_are_healthy()
+        self.no_barriers()
+
+    def test_05_a_bucket_is_made_and_its_charts_move_under_load(self):
+        self.open("Buckets")
         self.press("New bucket")
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.field("Name").fill("so ngs")
         self.field("Memory quota on each node, in MiB").fill("128")
-        self.field("Replicas").select_option("0")
         self.browser.expected.append("/pools/default/buckets")
         self.press("Make it")
         expect(self.page.get_by_role("alert")).to_contain_text("Bucket name")
         self.field("Name").fill(BUCKET)
         self.press("Make it")
         self.heading(BUCKET)
-        load = [binary(), "load", "--host", ADDRESS, "-u", USERNAME, "-b", BUCKET, "-n", "2000", "-r", "400", "--seconds", "30"]
-        environment = {**os.environ, "SETTEE_PASSWORD": PASSWORD}
-        with subprocess.Popen([str(part) for part in load], env=environment, stdout=subprocess.DEVNULL) as loading:
-            try:
-                figure = self.page.locator("figure", has=self.page.get_by_role("heading", name="Operations per second"))
-                drawn = figure.locator("canvas")
-                expect(drawn).to_be_visible()
-                before = drawn.screenshot()
-                expect(figure.locator(".legend b").first).to_have_text(ABOUT_400, timeout=30_000)
-                self.assertNotEqual(drawn.screenshot(), before)
-                self.assertEqual(self.browser.barriers(), [])
-                figure.get_by_role("button", name="Table of Operations per second").click()
-                expect(figure.get_by_role("cell", name=ABOUT_400).first).to_be_visible()
-                self.press("Year")
-                expect(figure.get_by_role("row").nth(3)).to_have_count(0)
-                self.latency_is_shown()
-            finally:
-                loading.terminate()
+        self.node.rest.wait_healthy(BUCKET)
+        # It goes on until the bucket is dropped, through everything that is done to its nodes.
+        type(self).loading = load(BUCKET, "-n", "2000", "-r", "400", "--seconds", "900", "--timeout", "2", "--reconnect")
+        self.addClassCleanup(self.loading.wait)
+        self.addClassCleanup(self.loading.kill)
+        figure = self.page.locator("figure", has=self.page.get_by_role("heading", name="Operations per second"))
+        drawn = figure.locator("canvas")
+        expect(drawn).to_be_visible()
+        before = drawn.screenshot()
+        expect(figure.locator(".legend b").first).to_have_text(ABOUT_400, timeout=LONG_MS)
+        self.assertNotEqual(drawn.screenshot(), before)
+        self.no_barriers()
+        figure.get_by_role("button", name="Table of Operations per second").click()
+        expect(figure.get_by_role("cell", name=ABOUT_400).first).to_be_visible()
+        self.latency_is_drawn("get")
+        self.press("Writes")
+        self.latency_is_drawn("set")
+        self.press("Year")
+        expect(figure.get_by_role("row").nth(3)).to_have_count(0)
+        self.latency_is_shown()
+
+    def latency_is_drawn(self, operation):
+        """Percentiles and the heat map of an operation, each with its table."""
+        for title, figures in ((f"Latency of {operation}", ABOUT_TIME), (f"Requests of {operation} by latency", re.compile(r"^[1-9][\d.]*( k)?$"))):
+            figure = self.page.locator("figure", has=self.page.get_by_role("heading", name=title))
+            expect(figure.locator("canvas")).to_be_visible()
+            figure.get_by_role("button", name=f"Table of {title}").click()
+            expect(figure.get_by_role("cell", name=figures).first).to_be_visible()
 
     def latency_is_shown(self):
         """Percentiles and the heat map of reads, and an objective that is set for them."""
         self.browser.go("latency", BUCKET, "get")
         self.heading("Latency of get")
-        for title, figures in (("Latency of get", ABOUT_TIME), ("Requests of get by latency", re.compile(r"^[1-9][\d.]*( k)?$"))):
-            figure = self.page.locator("figure", has=self.page.get_by_role("heading", name=title))
-            expect(figure.locator("canvas")).to_be_visible()
-            figure.get_by_role("button", name=f"Table of {title}").click()
-            expect(figure.get_by_role("cell", name=figures).first).to_be_visible()
+        self.latency_is_drawn("get")
         operations = self.page.get_by_role("region", name="Latency by operation")
         expect(operations.get_by_role("link", name="get", exact=True)).to_be_visible()
         expect(self.page.get_by_role("cell", name="its work itself")).to_be_visible()
         self.heading("Slow operations")
         self.press("New objective")
         self.field("Name").fill("fast-reads")
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.press("Set it")
         expect(self.page.get_by_role("cell", name="fast-reads", exact=True)).to_be_visible()
         self.assertEqual(self.node.rest.get(f"/settee/slo/{BUCKET}/fast-reads").json["latencyUs"], 5000)
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
 
-    def test_05_a_document_is_written_and_changed(self):
-        self.page.get_by_role("link", name="Documents", exact=True).click()
+    def section_is_saved(self, title):
+        """A section of the settings."""
+        section = self.page.locator("section", has=self.page.get_by_role("heading", name=title, exact=True))
+        with self.page.expect_response(lambda answer: "/settings/" in answer.url and answer.request.method == "POST") as saved:
+            section.get_by_role("button", name="Save").click()
+        self.assertEqual(saved.value.status, 200, title)
+
+    def test_06_clients_are_asked_what_they_measure(self):
+        self.open("Settings")
+        # A node that is silent in a later test is not to be failed over, however slow this machine is.
+        self.field("After so many seconds").fill("600")
+        self.section_is_saved("Automatic failover")
+        self.page.get_by_label("Ask SDKs how long their operations took").check()
+        self.field("Every so many seconds").fill("60")
+        self.section_is_saved("What clients measure")
+        self.no_barriers()
+        about = self.node.rest.get("/pools/default").json["nodes"][0]
+        labels = f'bucket="{BUCKET}",node_uuid="{about["nodeUUID"]}"'
+        # What it says comes a minute later: other tests go on meanwhile.
+        type(self).teller = Teller(self.node, REPORT.format(labels=labels))
+        self.addClassCleanup(self.teller.close)
+        self.teller.start()
+
+    def test_07_a_document_is_written_and_changed(self):
+        self.open("Documents")
         self.press("New document")
         self.field("Key").fill("album/1")
         value = self.field("Value, as JSON")
         value.fill('{"title": "Blue",')
         expect(self.page.get_by_text("This is not JSON")).to_be_visible()
         expect(self.page.get_by_role("button", name="Save")).to_be_disabled()
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         value.fill('{"title": "Blue"}')
         self.press("Save")
         path = f"/pools/default/buckets/{BUCKET}/docs/album%2F1"
@@ -171,64 +264,15 @@ class Console(unittest.TestCase):
         self.press("Save")
         # Its note is no sign: that of the first save may be there still.
         expect(self.page.get_by_role("dialog")).to_have_count(0)
-        self.assertEqual(self.node.rest.get(path).json["json"], '{"title": "Court and Spark"}')
-        self.assertEqual(self.browser.barriers(), [])
-
-    def test_06_a_server_is_added_and_gets_its_share(self):
-        other = Node(OTHER, scratch("console-other"))
-        other.start()
-        self.addClassCleanup(other.stop)
-        self.page.get_by_role("link", name="Servers", exact=True).click()
-        self.assertEqual(self.browser.barriers(), [])
-        self.press("Add a server")
-        self.field("Its address").fill(OTHER)
-        self.field("Its administrator’s password").fill("any")
-        self.press("Add it")
-        expect(self.page.get_by_text("added, waits for a rebalance").first).to_be_visible()
-        self.press("Rebalance")
-        expect(self.page.get_by_text("The rebalance has begun.")).to_be_visible()
-        deadline = time.monotonic() + 60
-        while not self.node.rest.get("/pools/default").json["balanced"]:
-            self.assertLess(time.monotonic(), deadline, "the rebalance is not over")
-            self.page.wait_for_timeout(200)
-        expect(self.page.get_by_text("healthy", exact=True)).to_have_count(2)
-        expect(self.page.get_by_text("Data is not where it should be yet")).to_have_count(0)
-        expect(self.page.get_by_role("button", name="Rebalance", exact=True)).to_be_enabled()
-        self.assertEqual(self.browser.barriers(), [])
-        # Documents of both nodes, by each of them.
-        for number in range(8):
-            self.node.rest.ok("POST", f"/pools/default/buckets/{BUCKET}/docs/n{number}", {"value": "1"})
-        rest = self.node.rest.__class__(OTHER, other.ports["mgmt"], USERNAME, PASSWORD)
-        rows = rest.get(f'/pools/default/buckets/{BUCKET}/docs?startkey=%22n%22&endkey=%22o%22').json["rows"]
-        self.assertEqual(rows, [{"id": f"n{number}"} for number in range(8)])
-        for number in range(8):
-            self.assertEqual(rest.get(f"/pools/default/buckets/{BUCKET}/docs/n{number}").json["json"], "1")
-
-    def test_07_every_other_page_can_be_used_by_everybody(self):
-        for title in ("Alerts", "Collections", "Users", "Settings", "Logs"):
-            self.page.get_by_role("link", name=title, exact=True).click()
-            self.heading(title)
-            expect(self.page.get_by_text("Loading…")).to_have_count(0)
-            self.assertEqual(self.browser.barriers(), [], title)
-        self.page.get_by_role("link", name="Settings", exact=True).click()
-        self.field("Name of the cluster").fill("renamed")
-        self.page.get_by_role("button", name="Save", exact=True).first.click()
-        expect(self.page.get_by_text("Saved.")).to_be_visible()
-        self.assertEqual(self.node.rest.get("/pools/default").json["clusterName"], "renamed")
-        self.page.get_by_role("link", name="Users", exact=True).click()
-        self.press("New user")
-        self.field("User name").fill("ann")
-        self.field("Password").fill("secret-1")
-        self.page.get_by_role("textbox", name="Roles").fill(f"data_reader[{BUCKET}]")
-        self.press("Save")
-        expect(self.page.get_by_role("cell", name=f"data_reader[{BUCKET}]")).to_be_visible()
-        self.assertEqual(self.browser.barriers(), [])
+        for node in self.cluster.nodes:
+            self.assertEqual(node.rest.get(path).json["json"], '{"title": "Court and Spark"}')
+        self.no_barriers()
 
     def test_08_a_view_is_tried_published_and_queried(self):
-        self.page.get_by_role("link", name="Views", exact=True).click()
+        self.open("Views")
         self.heading("Views")
         self.press("New view")
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.field("Design document").fill("albums")
         self.field("View").fill("by_title")
         self.press("Make it")
@@ -249,7 +293,7 @@ class Console(unittest.TestCase):
         expect(self.page.get_by_text("1 document tried: 1 row.")).to_be_visible()
         expect(self.page.get_by_role("cell", name="\"Court and Spark\"")).to_be_visible()
         expect(self.page.get_by_text("1 row reduced to 2.")).to_be_visible()
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.press("Save")
         expect(self.page.get_by_text("by_title is saved.")).to_be_visible()
         self.press("Publish dev_albums")
@@ -267,24 +311,147 @@ class Console(unittest.TestCase):
         expect(self.page.get_by_text("1 of 1 row in")).to_be_visible()
         expect(self.page.get_by_role("cell", name="album/1", exact=True)).to_be_visible()
         expect(self.page.get_by_text("The function has failed on")).to_be_visible()
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
+
+    def test_09_a_node_is_failed_over_and_comes_back_under_load(self):
+        other = self.cluster[1]
+        self.open("Servers")
+        self.row("Servers", other.address).get_by_role("button", name="Fail over").click()
+        self.no_barriers()
+        self.field("How").select_option("hard")
+        self.press("Fail over")
+        expect(self.row("Servers", other.address).get_by_text("failed over", exact=True)).to_be_visible(timeout=LONG_MS)
+        self.no_barriers()
+        self.row("Servers", other.address).get_by_role("button", name="Recover").click()
+        self.no_barriers()
+        self.press("Recover")
+        expect(self.row("Servers", other.address).get_by_text("waits for a rebalance (delta recovery)")).to_be_visible()
+        self.press("Rebalance")
+        # It may be over before somebody has seen how far it is.
+        running = self.region("Rebalance").or_(self.region("Servers").get_by_text("healthy", exact=True).nth(2))
+        expect(running.first).to_be_visible(timeout=LONG_MS)
+        self.no_barriers()
+        self.all_are_healthy()
+        self.assertIsNone(self.loading.poll(), "the load has ended")
+
+    def test_10_a_node_that_says_nothing_is_shown_with_old_figures_and_an_alert(self):
+        silent = self.cluster[2]
+        name = f"{silent.address}:8091"
+        self.open("Servers")
+        silent.pause()
+        self.addCleanup(lambda: silent.paused and silent.resume())
+        row = self.row("Servers", silent.address)
+        expect(row.get_by_text("does not answer")).to_be_visible(timeout=LONG_MS)
+        self.open("Alerts")
+        firing = self.region("Alerts that fire").get_by_role("listitem").filter(has_text="node_down")
+        expect(firing.get_by_text(f"Node {name} is not heard of.")).to_be_visible()
+        self.the_alert_is_silenced(firing, name)
+        self.open("Servers")
+        expect(row.get_by_text(re.compile(r"^figures of \d+ s ago$"))).to_be_visible(timeout=LONG_MS)
+        self.assertGreater(row.locator(".old").count(), 3)
+        self.no_barriers()
+        silent.resume()
+        self.all_are_healthy()
+        expect(row.locator(".old")).to_have_count(0)
+        self.open("Alerts")
+        expect(firing).to_have_count(0, timeout=LONG_MS)
+
+    def the_alert_is_silenced(self, firing, subject):
+        """For all nodes, then for one that does not tell it, which silences nothing."""
+        firing.get_by_role("button", name="Silence it").click()
+        self.no_barriers()
+        expect(self.field("Only about")).to_have_value(subject)
+        self.field("Why").fill("disk swap")
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Silence it").click()
+        expect(firing.get_by_text("silent until")).to_be_visible()
+        silence = self.row("Silences", "disk swap")
+        expect(silence.get_by_role("cell", name="every node", exact=True)).to_be_visible()
+        self.no_barriers()
+        silence.get_by_role("button", name="End it").click()
+        expect(firing.get_by_text("silent until")).to_have_count(0)
+        self.press("New silence")
+        self.field("Alert").select_option("node_down")
+        self.field("Told by").select_option(f"{self.cluster[2].address}:8091")
+        dialog.get_by_role("button", name="Silence it").click()
+        expect(self.row("Silences", "node_down").get_by_role("cell", name=f"{self.cluster[2].address}:8091")).to_be_visible()
+        expect(firing.get_by_text("silent until")).to_have_count(0)
+        [one] = self.node.rest.get("/settee/alerts/silences").json["silences"]
+        self.assertEqual((one["alert"], one["node"], one["subject"]), ("node_down", f"{self.cluster[2].address}:8091", None))
+        self.row("Silences", "node_down").get_by_role("button", name="End it").click()
+        self.said("No alert is silenced.")
+
+    def test_11_an_alert_fires_under_pressure_and_clears(self):
+        self.node.rest.create_bucket(PRESSED, quota_mb=100, kind="ephemeral", flushEnabled=1)
+        writes = load(PRESSED, "-n", "600", "--populate", "--value-bytes", "1000000", "-c", "3")
+        self.addCleanup(writes.wait)
+        self.addCleanup(writes.kill)
+        self.open("Alerts")
+        firing = self.region("Alerts that fire").get_by_role("listitem").filter(has_text=PRESSED)
+        expect(firing.filter(has_text="writes_refused").first).to_be_visible(timeout=LONG_MS)
+        self.no_barriers()
+        writes.kill()
+        self.open("Overview")
+        expect(self.page.get_by_text("Something needs you")).to_be_visible()
+        self.no_barriers()
+        self.browser.go("buckets", PRESSED)
+        self.press("Flush")
+        self.field(f"Type {PRESSED} to go on").fill(PRESSED)
+        self.press("Delete all documents")
+        self.said("The bucket is empty.")
+        self.open("Alerts")
+        expect(firing).to_have_count(0, timeout=LONG_MS)
+        self.node.rest.delete_bucket(PRESSED)
+
+    def test_12_every_other_page_can_be_used_by_everybody(self):
+        for title in ("Alerts", "Clients", "Collections", "Users", "Certificates", "Settings", "Logs"):
+            self.open(title)
+            self.heading(title)
+            expect(self.page.get_by_text("Loading…")).to_have_count(0)
+            self.no_barriers(title)
+        self.open("Settings")
+        self.field("Name of the cluster").fill("renamed")
+        self.page.get_by_role("button", name="Save", exact=True).first.click()
+        expect(self.page.get_by_text("Saved.")).to_be_visible()
+        self.assertEqual(self.node.rest.get("/pools/default").json["clusterName"], "renamed")
+        self.open("Users")
+        self.press("New user")
+        self.field("User name").fill("ann")
+        self.field("Password").fill("secret-1")
+        self.page.get_by_role("textbox", name="Roles").fill(f"data_reader[{BUCKET}]")
+        self.press("Save")
+        expect(self.page.get_by_role("cell", name=f"data_reader[{BUCKET}]")).to_be_visible()
+        self.no_barriers()
+
+    def test_13_what_clients_measure_is_shown(self):
+        self.browser.go("latency", BUCKET, "get")
+        told = self.row("Operations as clients see them", "Reads")
+        expect(told).to_be_visible(timeout=LONG_MS + 30_000)
+        expect(told.get_by_text("95.0 % within 1.0 ms")).to_be_visible()
+        expect(told.get_by_text("100 % within 10 ms")).to_be_visible()
+        expect(self.row("Requests as clients count them", "Documents").get_by_role("cell", name="20", exact=True)).to_be_visible()
+        objective = self.row("Objectives", "fast-reads")
+        expect(objective.get_by_text("95.000 %")).to_be_visible()
+        expect(objective.get_by_text("of 20 within 1.0 ms")).to_be_visible()
+        self.no_barriers()
 
     def test_90_what_is_destroyed_is_named_first(self):
         self.browser.go("buckets", BUCKET)
         self.press("Drop")
         button = self.page.get_by_role("button", name="Drop the bucket")
         expect(button).to_be_disabled()
-        self.assertEqual(self.browser.barriers(), [])
+        self.no_barriers()
         self.field(f"Type {BUCKET} to go on").fill(BUCKET)
         button.click()
         self.heading("Buckets")
+        self.loading.kill()
         self.assertEqual(self.node.rest.get("/pools/default/buckets").json, [])
 
     def test_91_a_session_ends_with_its_logout(self):
         cookies = self.browser.context.cookies()
         self.assertEqual([(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies], [(True, "Strict")])
         shown = {"Cookie": f"{cookies[0]['name']}={cookies[0]['value']}"}
-        ask = lambda headers: self.node.rest.__class__(ADDRESS, self.node.ports["mgmt"]).request("GET", "/pools/default", headers=headers).status  # noqa: E731
+        ask = lambda headers: Rest(ADDRESS, self.node.ports["mgmt"]).request("GET", "/pools/default", headers=headers).status  # noqa: E731
         self.assertEqual(ask({**shown, "ns-server-ui": "yes"}), 200)
         self.assertEqual(ask(shown), 401)
         self.press("Log out")
