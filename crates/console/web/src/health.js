@@ -23,7 +23,13 @@ function ofNodes(pool) {
   return found;
 }
 
-function ofBucket({ name }, samples) {
+/** What follows from a bucket's memory being above its high watermark. */
+const ABOVE = {
+  noEviction: 'Nothing leaves memory, and at the quota writes are refused. Raise the quota, or delete documents.',
+  nruEviction: 'Documents that were not used of late are deleted. Raise the quota to keep them.',
+};
+
+function ofBucket({ name, evictionPolicy }, samples) {
   const found = [];
   const say = (level, text, advice) => found.push({ level, text: `${name}: ${text}`, advice, page: 'buckets', name });
   if (now(samples, 'settee_refused_disk_broken') > 0) say('bad', 'the disk does not take documents.', 'Read the log of the node and replace the disk. Fail the node over meanwhile.');
@@ -33,7 +39,7 @@ function ofBucket({ name }, samples) {
   if (now(samples, 'ep_oom_errors') > 0) say('bad', 'writes are refused for lack of memory.', 'Raise the quota, or add a node and rebalance.');
   const used = now(samples, 'mem_used');
   const high = now(samples, 'ep_mem_high_wat');
-  if (high > 0 && used > high) say('warn', `memory is above its high watermark (${bytes(used)} of ${bytes(high)}).`, 'Values leave memory. Raise the quota if reads get slow.');
+  if (high > 0 && used > high) say('warn', `memory is above its high watermark (${bytes(used)} of ${bytes(high)}).`, ABOVE[evictionPolicy] ?? 'Values leave memory. Raise the quota if reads get slow.');
   if (now(samples, 'settee_paced_waiting') > 0) say('warn', 'writes wait, because the disk or a replica is slower than they come.', 'See the disk queue and replication of the bucket.');
   if (now(samples, 'ep_cache_miss_rate') > 10) say('warn', `${percent(now(samples, 'ep_cache_miss_rate'))} of the reads go to disk.`, 'Raise the quota, so that more of the documents stay in memory.');
   return found;
@@ -125,9 +131,8 @@ export function slope(times, values) {
 /** Least time of figures that says anything about the future. */
 const PAST_MS = 10 * 60 * 1000;
 
-/** When what grows reaches its limit, in words. */
-export function outlook(times, values, limit) {
-  const used = last(values);
+/** When what grows reaches its limit, in words. `used`: how much that is now, which may be later than the last of the values. */
+export function outlook(times, values, used, limit) {
   if (!(limit > 0) || !Number.isFinite(used)) return { text: 'not known' };
   if (used >= limit) return { text: 'reached', isNear: true };
   if (times.length < 5 || last(times) - times[0] < PAST_MS) return { text: 'too early to say: the node has run for less than ten minutes' };
@@ -135,4 +140,22 @@ export function outlook(times, values, limit) {
   const left = (limit - used) / per / 1000;
   if (per <= 0 || left > 365 * 86400) return { text: 'not in sight' };
   return { text: `in ${duration(left)} at the pace of the last ${duration((last(times) - times[0]) / 1000)}`, isNear: left < 7 * 86400 };
+}
+
+/** What the last hour says of a bucket's memory, on all nodes together, where there is no longer past. */
+function lastHour({ bucket }, samples, past) {
+  const [used, limit] = [last(samples[bucket]?.mem_used), now(samples[bucket], 'ep_mem_high_wat')];
+  return { used, limit, when: outlook(past.samples[bucket]?.timestamp ?? [], past.samples[bucket]?.mem_used ?? [], used, limit) };
+}
+
+/** What is limited, how much of it is used, and when the limit is reached. */
+export function resources(pool, samples, past) {
+  const { ram } = pool.storageTotals;
+  const given = { name: 'Memory given to buckets', used: ram.quotaUsed, limit: ram.quotaTotal, when: { text: 'changes when buckets do' } };
+  const limits = foretold(past?.forecasts ?? []).map(({ name, one }) => {
+    const when = inWords(one);
+    const seen = when.isUnknown && one.what === 'memory' ? lastHour(one, samples, past) : { used: one.value, limit: one.limit, when };
+    return { name, one, ...seen };
+  });
+  return [...limits, given];
 }

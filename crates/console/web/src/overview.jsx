@@ -2,7 +2,7 @@
 import { ask, part } from './api.js';
 import { Chart } from './chart.jsx';
 import { bytes, count, last, micros, moment, percent } from './format.js';
-import { findings, foretold, inWords, outlook, pastError } from './health.js';
+import { findings, pastError, resources } from './health.js';
 import { Outside } from './latency.jsx';
 import { Badge, Loading, Meter, Page, Table, Trouble } from './parts.jsx';
 import { usePoll } from './poll.js';
@@ -101,23 +101,6 @@ function Slow({ buckets, samples, objectives }) {
 function align(times, samples, name) {
   const values = samples?.[name] ?? [];
   return times.map((_, index) => values[values.length - times.length + index] ?? null);
-}
-
-/** What the last hour says of a bucket's memory, where there is no longer past. */
-function lastHour({ bucket }, samples, past) {
-  const high = rate(samples[bucket], 'ep_mem_high_wat');
-  return outlook(past.samples[bucket]?.timestamp ?? [], past.samples[bucket]?.mem_used ?? [], high);
-}
-
-function resources(pool, samples, past) {
-  const { ram } = pool.storageTotals;
-  const given = { name: 'Memory given to buckets', used: ram.quotaUsed, limit: ram.quotaTotal, when: { text: 'changes when buckets do' } };
-  const limits = foretold(past?.forecasts ?? []).map(({ name, one }) => {
-    const said = inWords(one);
-    const when = said.isUnknown && one.what === 'memory' ? lastHour(one, samples, past) : said;
-    return { name, used: one.value, limit: one.limit, when, one };
-  });
-  return [...limits, given];
 }
 
 const amount = (row, value) => (row.one?.what === 'objective' ? percent(value) : bytes(value));

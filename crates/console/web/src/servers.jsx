@@ -46,8 +46,8 @@ function columns(act, hasGroups) {
 
 function Actions({ node, act }) {
   const button = (title, what) => <button type="button" class="small" onClick={() => act(what, node)}>{title}<span class="hidden"> {node.hostname}</span></button>;
-  if (node.clusterMembership === 'inactiveFailed') return <span class="even">{button('Recover', 'recover')} {button('Remove', 'remove')}</span>;
-  return <span class="even">{node.clusterMembership === 'active' ? button('Fail over', 'failover') : null} {button('Remove', 'remove')}</span>;
+  if (node.clusterMembership === 'inactiveFailed') return <>{button('Recover', 'recover')} {button('Remove', 'remove')}</>;
+  return <>{node.clusterMembership === 'active' ? button('Fail over', 'failover') : null} {button('Remove', 'remove')}</>;
 }
 
 function Progress({ task, stop }) {
