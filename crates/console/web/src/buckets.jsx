@@ -109,15 +109,26 @@ const CHARTS = [
   { title: 'Writes that wait', of: [['Waiting', 'settee_paced_waiting'], ['Refused for memory', 'ep_tmp_oom_errors']] },
 ];
 
-function Charts({ name }) {
+function Charts({ name, nodes }) {
   const [zoom, setZoom] = useState('minute');
-  const seen = usePoll(() => ask(`${place(name)}/stats?zoom=${zoom}`), zoom === 'minute' ? 2000 : 30_000, [name, zoom]);
+  const [node, setNode] = useState('');
+  const from = node ? `${place(name)}/nodes/${part(node)}` : place(name);
+  const seen = usePoll(() => ask(`${from}/stats?zoom=${zoom}`), zoom === 'minute' ? 2000 : 30_000, [from, zoom]);
   const samples = seen.data?.op.samples;
   return (
     <section aria-label="Charts">
-      <div class="buttons" role="group" aria-label="Time shown">
-        {Object.entries(ZOOMS).map(([one, title]) => <button key={one} type="button" class="small" aria-pressed={zoom === one} onClick={() => setZoom(one)}>{title}</button>)}
+      <div class="bar">
+        {nodes.length > 1 ? (
+          <Field label="Figures of" value={node} onChange={(event) => setNode(event.currentTarget.value)}>
+            <option value="">all nodes</option>
+            {nodes.map((one) => <option key={one} value={one} selected={one === node}>{one}</option>)}
+          </Field>
+        ) : null}
+        <div class="buttons" role="group" aria-label="Time shown">
+          {Object.entries(ZOOMS).map(([one, title]) => <button key={one} type="button" class="small" aria-pressed={zoom === one} onClick={() => setZoom(one)}>{title}</button>)}
+        </div>
       </div>
+      <Trouble error={samples && seen.error} />
       {samples ? (
         <div class="grid">
           {CHARTS.map(({ title, show, of, help }) => (
@@ -173,7 +184,7 @@ function One({ name }) {
       <Trouble error={seen.error} />
       {bucket.nodes?.some((node) => node.status === 'unhealthy') ? <p><Badge kind="bad">A node of this bucket does not answer</Badge></p> : null}
       <Facts bucket={bucket} />
-      <Charts name={name} />
+      <Charts name={name} nodes={(bucket.nodes ?? []).map((node) => node.hostname)} />
       {dialog === 'edit' ? <Edit bucket={bucket} close={close} /> : null}
       {dialog === 'flush' ? (
         <Confirm title={`Flush ${name}`} name={name} action="Delete all documents" close={close} run={async () => { await post(`${place(name)}/controller/doFlush`); note('The bucket is empty.'); }}>

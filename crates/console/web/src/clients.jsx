@@ -16,7 +16,7 @@ const kinds = (row) => (
 
 const connections = [
   { title: 'Operations/s', value: (row) => -row.operationsPerSecond, show: (row) => count(row.operationsPerSecond), isNumber: true },
-  { title: 'Client', value: (row) => row.client, show: (row) => <span class="even">{row.client || '–'}</span> },
+  { title: 'Client', value: (row) => row.client, show: (row) => <><span class="even">{row.client || '–'}</span> {kinds(row)}</> },
   { title: 'User', value: (row) => row.user, show: (row) => row.user || <span class="quiet">nobody</span> },
   { title: 'Bucket', value: (row) => row.bucket, show: (row) => row.bucket || <span class="quiet">none</span> },
   { title: 'Program', value: (row) => row.agent, show: (row) => row.agent || '–' },
@@ -24,7 +24,6 @@ const connections = [
   { title: 'Sent/s', value: (row) => row.bytesWrittenPerSecond, show: (row) => bytes(row.bytesWrittenPerSecond), isNumber: true },
   { title: 'Silent for', value: (row) => row.idleMs, show: (row) => duration(row.idleMs / 1000), isNumber: true },
   { title: 'Node', value: (row) => row.node, show: (row) => <span class="even">{row.node}</span> },
-  { title: 'Kind', value: (row) => `${row.isInternal} ${row.isStream} ${row.isTls}`, show: kinds },
 ];
 
 const addresses = [

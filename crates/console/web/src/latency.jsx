@@ -45,7 +45,8 @@ export function OfBucket({ bucket, zoom }) {
   const seen = usePoll(() => ask(`/settee/latency/${part(bucket)}?zoom=${zoom}&operation=${operation}`), ZOOMS[zoom][1], [bucket, zoom, operation]);
   const figures = seen.data?.operations[operation];
   return (
-    <section class="card after" aria-label="Latency">
+    <section class="card after" aria-label="Latency on all nodes">
+      <h2>Latency on all nodes</h2>
       <div class="buttons" role="group" aria-label="Operation shown">
         {[['get', 'Reads'], ['set', 'Writes']].map(([one, title]) => <button key={one} type="button" class="small" aria-pressed={operation === one} onClick={() => setOperation(one)}>{title}</button>)}
         <a href={to('latency', bucket, operation)}>All operations, objectives, and what requests wait for</a>
