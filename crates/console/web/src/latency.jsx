@@ -155,7 +155,7 @@ function Objectives({ bucket }) {
       isNumber: true,
     })),
     ...SPANS.filter((span) => rows.some((row) => span in row.burn)).map(burn),
-    { title: 'What can be done', show: (row) => <span class="even"><button type="button" class="small" onClick={() => setDialog({ known: row })}>Change<span class="hidden"> {row.name}</span></button> <button type="button" class="small" onClick={() => setDialog({ gone: row.name })}>Remove<span class="hidden"> {row.name}</span></button></span> },
+    { title: 'What can be done', show: (row) => <><button type="button" class="small" onClick={() => setDialog({ known: row })}>Change<span class="hidden"> {row.name}</span></button> <button type="button" class="small" onClick={() => setDialog({ gone: row.name })}>Remove<span class="hidden"> {row.name}</span></button></> },
   ];
   return (
     <section class="card" aria-labelledby="objectives">
