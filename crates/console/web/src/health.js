@@ -159,3 +159,15 @@ export function resources(pool, samples, past) {
   });
   return [...limits, given];
 }
+
+const OUTSIDE = { sdk: 'as clients see it', probe: 'as probes see it' };
+const isMissed = (seen) => seen?.state === 'burning' || seen?.state === 'exhausted';
+
+/** Which objectives of latency are missed, in words: by the nodes' own figures, or only by those of clients or probes. */
+export function missed(objectives) {
+  const name = (one, how = '') => `${one.name} of ${one.bucket}${how}`;
+  const who = (one) => Object.keys(OUTSIDE).find((source) => isMissed(one.seenFromOutside?.[source]));
+  const inside = objectives.filter(isMissed).map((one) => name(one));
+  const outside = objectives.filter((one) => !isMissed(one) && who(one)).map((one) => name(one, ` (${OUTSIDE[who(one)]})`));
+  return [...inside, ...outside].join(', ');
+}

@@ -1,7 +1,7 @@
 // What an operator is told, on figures of clusters that were seen.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { findings, resources } from './health.js';
+import { findings, missed, resources } from './health.js';
 
 const pool = { nodes: [], balanced: true, storageTotals: { ram: { quotaUsed: 300, quotaTotal: 3000 } } };
 const memory = { what: 'memory', bucket: 'b', node: 'n:1', value: 15, limit: 85, outlook: 'notEnoughData' };
@@ -31,4 +31,12 @@ test('a node that does not answer is told with the age of its figures', () => {
   const node = { hostname: 'n:1', status: 'unhealthy', clusterMembership: 'active', settee: { figuresAgeSecs: 35 } };
   const [found] = findings({ ...pool, nodes: [node] }, [], {}, []);
   assert.match(found.advice, /^What it said last is 35 s old\. /);
+});
+
+test('an objective is missed where clients see it missed, too', () => {
+  const seen = (state) => ({ sdk: { state }, probe: { state: 'met' } });
+  const of = (state, sdk) => missed([{ name: 'fast', bucket: 'b', state, seenFromOutside: seen(sdk) }]);
+  assert.equal(of('met', 'met'), '');
+  assert.equal(of('burning', 'exhausted'), 'fast of b');
+  assert.equal(of('met', 'exhausted'), 'fast of b (as clients see it)');
 });

@@ -136,12 +136,13 @@ function Objectives({ bucket }) {
   const rows = seen.data?.objectives ?? [];
   const isSeenBy = (who) => rows.some((row) => row.seenFromOutside[who]?.events.total > 0);
   const isFast = (row, span) => row.rules.some((rule) => (rule.long === span || rule.short === span) && row.burn[span] > rule.burn);
-  const burn = (span) => ({
-    title: `Burn, ${span}`,
-    value: (row) => row.burn[span] ?? -1,
-    show: (row) => (Number.isFinite(row.burn[span]) ? <span class={isFast(row, span) ? 'trouble' : ''}>{row.burn[span].toFixed(1)}</span> : '–'),
+  const burns = (row) => SPANS.filter((span) => Number.isFinite(row.burn[span]));
+  const burn = {
+    title: 'Burn',
+    value: (row) => row.burn[SPANS[0]] ?? -1,
+    show: (row) => (burns(row).length ? burns(row).map((span) => <div key={span} class={isFast(row, span) ? 'trouble even' : 'even'}>{row.burn[span].toFixed(1)} over {span}</div>) : '–'),
     isNumber: true,
-  });
+  };
   const columns = [
     { title: 'Objective', value: (row) => row.name, show: (row) => <b>{row.name}</b> },
     { title: 'Promise', value: (row) => row.latencyUs, show: (row) => <><span class="even">{row.targetPercent} % of {(OPERATIONS[row.operation] ?? row.operation).toLowerCase()}</span><br /><span class="even">within {micros(row.latencyUs)},</span> <span class="even">over {row.periodDays} days</span></> },
@@ -154,7 +155,7 @@ function Objectives({ bucket }) {
       show: (row) => <Outside seen={row.seenFromOutside[who]} />,
       isNumber: true,
     })),
-    ...SPANS.filter((span) => rows.some((row) => span in row.burn)).map(burn),
+    burn,
     { title: 'What can be done', show: (row) => <><button type="button" class="small" onClick={() => setDialog({ known: row })}>Change<span class="hidden"> {row.name}</span></button> <button type="button" class="small" onClick={() => setDialog({ gone: row.name })}>Remove<span class="hidden"> {row.name}</span></button></> },
   ];
   return (

@@ -2,7 +2,7 @@
 import { ask, part } from './api.js';
 import { Chart } from './chart.jsx';
 import { bytes, count, last, micros, moment, percent } from './format.js';
-import { findings, pastError, resources } from './health.js';
+import { findings, missed, pastError, resources } from './health.js';
 import { Outside } from './latency.jsx';
 import { Badge, Loading, Meter, Page, Table, Trouble } from './parts.jsx';
 import { usePoll } from './poll.js';
@@ -82,14 +82,14 @@ function Slow({ buckets, samples, objectives }) {
     { title: 'Writes that wait', value: (row) => rate(samples[row.name], 'settee_paced_waiting'), show: (row) => count(rate(samples[row.name], 'settee_paced_waiting')), isNumber: true },
     { title: 'Disk queue', value: (row) => rate(samples[row.name], 'disk_write_queue'), show: (row) => count(rate(samples[row.name], 'disk_write_queue')), isNumber: true },
   ];
-  const missed = objectives.filter((one) => one.state === 'burning' || one.state === 'exhausted');
+  const slower = missed(objectives);
   const waiting = buckets.filter(({ name }) => rate(samples[name], 'settee_paced_waiting') > 0 || rate(samples[name], 'ep_cache_miss_rate') > 10);
   const busiest = [...buckets].sort((a, b) => rate(samples[b.name], 'ops') - rate(samples[a.name], 'ops')).slice(0, 4);
   const times = busiest.length ? samples[busiest[0].name].timestamp : [];
   return (
     <section class="card" aria-labelledby="slow">
       <h2 id="slow">Is it slow?</h2>
-      <p class="answer">{missed.length ? `Slower than promised: ${missed.map((one) => `${one.name} of ${one.bucket}`).join(', ')}.` : waiting.length ? `Requests wait in ${waiting.map((one) => one.name).join(', ')}.` : 'No request waits for memory, and few wait for the disk.'}</p>
+      <p class="answer">{slower ? `Slower than promised: ${slower}.` : waiting.length ? `Requests wait in ${waiting.map((one) => one.name).join(', ')}.` : 'No request waits for memory, and few wait for the disk.'}</p>
       {times.length ? <Chart title="Operations per second" times={times} series={busiest.map(({ name }) => ({ name, values: align(times, samples[name], 'ops') }))} /> : null}
       <Objectives objectives={objectives} />
       <Table caption="Speed of buckets" columns={columns} rows={buckets} keyOf={(row) => row.name} empty="There is no bucket yet." />
