@@ -262,19 +262,22 @@ fn rebalance_ended(last: &RebalanceOutcome) -> Change {
     }
 }
 
+/// A flush gives the bucket another uuid: it is no longer what it was, but it was not deleted.
 fn buckets(before: &Metadata, after: &Metadata) -> Vec<Change> {
     let is_in = |state: &Metadata, uuid: &base::BucketUuid| state.bucket_by_uuid(uuid).is_some();
-    let made = after.buckets.iter().filter(|(_, bucket)| !is_in(before, &bucket.uuid));
-    let made = made.map(|(name, _)| info("menelaus_web_buckets", format!("Bucket \"{name}\" was created.")));
-    let dropped = before.buckets.iter().filter(|(_, bucket)| !is_in(after, &bucket.uuid));
-    let dropped =
-        dropped.map(|(name, _)| info("menelaus_web_buckets", format!("Bucket \"{name}\" was deleted.")));
-    made.chain(dropped).collect()
+    let new = after.buckets.iter().filter(|(_, bucket)| !is_in(before, &bucket.uuid));
+    let new = new.map(|(name, _)| match before.buckets.contains_key(name) {
+        true => format!("Bucket \"{name}\" was emptied: it was flushed, or deleted and made anew."),
+        false => format!("Bucket \"{name}\" was created."),
+    });
+    let gone = before.buckets.keys().filter(|name| !after.buckets.contains_key(*name));
+    let gone = gone.map(|name| format!("Bucket \"{name}\" was deleted."));
+    new.chain(gone).map(|text| info("menelaus_web_buckets", text)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Command, FailOver, Ports, StartRebalance};
+    use cluster::{BucketParams, Command, FailOver, Ports, StartRebalance};
 
     use super::*;
 
@@ -342,6 +345,28 @@ mod tests {
         );
         assert!(told[0].contains("gives up what only 127.0.0.2:8091 has"));
         assert_eq!(told[1], "Nothing in bucket \"b\" waits for 127.0.0.2:8091 any more.");
+    }
+
+    #[test]
+    fn a_bucket_that_is_flushed_is_not_told_of_as_deleted() {
+        let empty = added(&Metadata::new("c".into(), 1024), 0);
+        let params =
+            BucketParams { ram_quota_mb: Some(100), flush_enabled: Some(true), ..BucketParams::default() };
+        let uuid = |text: &str| base::BucketUuid(text.into());
+        let made = Command::CreateBucket { name: "b".into(), uuid: uuid("1"), params };
+        let made = empty.apply(&made).unwrap().0;
+        let flushed = made.apply(&Command::FlushBucket { name: "b".into(), uuid: uuid("2") }).unwrap().0;
+        let events = Events::default();
+        for (before, after) in [(&empty, &made), (&made, &flushed), (&flushed, &empty)] {
+            events.note(before, after, 7);
+        }
+        let told: Vec<String> = events.all().into_iter().map(|event| event.text).collect();
+        let expected = [
+            "Bucket \"b\" was created.",
+            "Bucket \"b\" was emptied: it was flushed, or deleted and made anew.",
+            "Bucket \"b\" was deleted.",
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]
