@@ -135,6 +135,8 @@ class Console(unittest.TestCase):
         self.press("Light")
         painted, sent = self.browser.first_paint()
         print(f"the first page was painted after {painted:.0f} ms, with {sent} bytes", flush=True)
+        self.assertLess(sent, 100_000)
+        self.assertGreater(sent, 30_000, "not all of the page was counted")
         self.heading("Is it healthy?")
 
     def test_04_two_servers_are_added(self):
