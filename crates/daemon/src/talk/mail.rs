@@ -1,13 +1,14 @@
 //! Speaks to mail servers, and writes the mails that they take.
 //!
-//! Invariant: two connections to mail servers are open at once at most, and none is waited for longer than [`PATIENCE`].
+//! Invariant: two connections to mail servers are open at once at most, and none for longer than [`PATIENCE`], however a server draws its
+//! answers out. An answer has 100 kB at most: `lettre` reads no more.
 
-use std::{fmt::Write as _, sync::Arc, time::Duration};
+use std::{fmt::Write as _, time::Duration};
 
 use admin::{Mail, MailLog};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lettre::{
-    Address, SmtpTransport, Transport as _,
+    Address, AsyncSmtpTransport, AsyncTransport as _, Tokio1Executor,
     address::Envelope,
     transport::smtp::{
         authentication::Credentials,
@@ -30,12 +31,13 @@ const PORT_OF_TLS: u16 = 465;
 pub(crate) struct Mails {
     log: Mutex<MailLog>,
     /// One for alerts, and one for mails that try settings: neither waits for a server of the other.
-    places: [Arc<Semaphore>; 2],
+    places: [Semaphore; 2],
+    patience: Duration,
 }
 
 impl Default for Mails {
     fn default() -> Self {
-        Self { log: Mutex::default(), places: [(); 2].map(|()| Arc::new(Semaphore::new(1))) }
+        Self { log: Mutex::default(), places: [(); 2].map(|()| Semaphore::new(1)), patience: PATIENCE }
     }
 }
 
@@ -62,12 +64,19 @@ impl Mails {
         self.send_from(trials, mail, now_secs).await
     }
 
-    async fn send_from(&self, places: &Arc<Semaphore>, mail: Mail, now_secs: u64) -> Result<(), String> {
+    async fn send_from(&self, places: &Semaphore, mail: Mail, now_secs: u64) -> Result<(), String> {
         let cut = |mut text: String| {
             text.truncate(text.floor_char_boundary(WORDS_BYTES_MAX));
             text
         };
-        let sent = try_to_send(places, mail, now_secs).await.map_err(cut);
+        let sent = match places.try_acquire() {
+            // What is dropped at the end of the patience closes its connection.
+            Ok(_place) => match tokio::time::timeout(self.patience, deliver(mail, now_secs)).await {
+                Ok(sent) => sent.map_err(cut),
+                Err(_) => Err("timeout".into()),
+            },
+            Err(_) => Err("other mails are being sent; try again in a moment".into()),
+        };
         let mut log = self.log.lock();
         match &sent {
             Ok(()) => log.sent += 1,
@@ -77,53 +86,43 @@ impl Mails {
     }
 }
 
-async fn try_to_send(places: &Arc<Semaphore>, mail: Mail, now_secs: u64) -> Result<(), String> {
-    let Ok(place) = Arc::clone(places).try_acquire_owned() else {
-        return Err("other mails are being sent; try again in a moment".into());
-    };
-    let sending = tokio::task::spawn_blocking(move || {
-        // A server that never ends its answers keeps a place of few, and nobody waiting.
-        let _place = place;
-        deliver(&mail, now_secs)
-    });
-    match tokio::time::timeout(PATIENCE, sending).await {
-        Ok(Ok(sent)) => sent,
-        Ok(Err(_)) => Err("the mail could not be sent".into()),
-        Err(_) => Err("timeout".into()),
-    }
-}
-
-/// Speaks to the server. Blocks.
-fn deliver(mail: &Mail, now_secs: u64) -> Result<(), String> {
-    let said = |error: &dyn std::error::Error| {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let _ = write!(text, ": {error}");
-            cause = error.source();
-        }
-        text
-    };
-    let server = &mail.server;
-    let tls = if server.encrypt {
-        let parameters = TlsParameters::new(server.host.clone()).map_err(|error| said(&error))?;
-        if server.port == PORT_OF_TLS { Tls::Wrapper(parameters) } else { Tls::Required(parameters) }
-    } else {
-        Tls::None
-    };
-    let mut transport =
-        SmtpTransport::builder_dangerous(&server.host).port(server.port).tls(tls).timeout(Some(ANSWER));
-    if !server.user.is_empty() {
-        transport = transport.credentials(Credentials::new(server.user.clone(), server.password.clone()));
-    }
+/// Speaks to the server.
+async fn deliver(mail: Mail, now_secs: u64) -> Result<(), String> {
     let address = |text: &String| text.parse::<Address>().map_err(|error| format!("{text}: {error}"));
     let recipients = mail.recipients.iter().map(address).collect::<Result<Vec<_>, _>>()?;
-    let envelope = Envelope::new(Some(address(&mail.sender)?), recipients).map_err(|error| said(&error))?;
-    transport
-        .build()
-        .send_raw(&envelope, message(mail, now_secs).as_bytes())
-        .map_err(|error| said(&error))?;
-    Ok(())
+    let envelope =
+        Envelope::new(Some(address(&mail.sender)?), recipients).map_err(|error| described(&error))?;
+    let message = message(&mail, now_secs);
+    let server = mail.server;
+    let tls = if server.encrypt { encrypted(server.host.clone(), server.port).await? } else { Tls::None };
+    let mut transport = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&server.host)
+        .port(server.port)
+        .tls(tls)
+        .timeout(Some(ANSWER));
+    if !server.user.is_empty() {
+        transport = transport.credentials(Credentials::new(server.user, server.password));
+    }
+    let sent = transport.build().send_raw(&envelope, message.as_bytes()).await;
+    sent.map(|_| ()).map_err(|error| described(&error))
+}
+
+/// How TLS is spoken. The certificates that the machine trusts are read from files.
+async fn encrypted(host: String, port: u16) -> Result<Tls, String> {
+    let parameters = tokio::task::spawn_blocking(move || TlsParameters::new(host)).await;
+    let parameters = parameters.map_err(|error| error.to_string())?.map_err(|error| described(&error))?;
+    Ok(if port == PORT_OF_TLS { Tls::Wrapper(parameters) } else { Tls::Required(parameters) })
+}
+
+/// An error with its causes.
+fn described(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
 }
 
 /// RFC 5322, of letters of ASCII.
@@ -176,7 +175,7 @@ fn date(secs: u64) -> String {
 #[cfg(test)]
 mod tests {
     use std::{
-        io::{BufRead as _, BufReader, Write as _},
+        io::{BufRead as _, BufReader, Read as _, Write as _},
         net::TcpListener,
         thread::JoinHandle,
     };
@@ -280,10 +279,42 @@ mod tests {
     #[test]
     fn a_server_that_holds_a_trial_holds_up_no_alerts() {
         let ((port, _server), mails) = (sink("?", ""), Mails::default());
-        let _held = Arc::clone(&mails.places[1]).try_acquire_owned().unwrap();
+        let _held = mails.places[1].try_acquire().unwrap();
         assert!(send(&mails, mail(port)).unwrap_err().contains("try again"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(mails.send(mail(port), 1_795_916_400)).unwrap();
+    }
+
+    /// Begins an answer that it never ends, a letter at a time, until the other side closes the connection.
+    fn dripping() -> (u16, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            let mut letters = b"220-".iter().chain(std::iter::repeat(&b'x'));
+            let is_timeout = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+            while letters.next().is_some_and(|letter| stream.write_all(&[*letter]).is_ok()) {
+                match stream.read(&mut [0]) {
+                    Err(error) if is_timeout(&error) => {}
+                    _ => break,
+                }
+            }
+        });
+        (port, thread)
+    }
+
+    #[test]
+    fn a_server_that_draws_out_its_answer_keeps_no_place_and_no_connection() {
+        let mails = Mails { patience: Duration::from_millis(200), ..Mails::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..2 {
+            let (port, server) = dripping();
+            let sent = runtime.block_on(mails.send_trial(mail(port), 1_795_916_400));
+            assert_eq!(sent, Err("timeout".to_owned()));
+            // It ends once its connection is closed.
+            server.join().unwrap();
+        }
     }
 
     #[test]
