@@ -91,7 +91,20 @@ class Server:
         self.stop()
 
 
-class Memcached(Server):
+class OneProcess(Server):
+    """A server of others: one process, which a signal ends."""
+
+    def run(self, command):
+        self.process = subprocess.Popen(command)
+        self.process_id = self.process.pid
+        wait_for_port(self.host, self.port)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Memcached(OneProcess):
     """Debian's package with one worker thread, as Settee has one on one core."""
 
     name = "memcached"
@@ -102,16 +115,10 @@ class Memcached(Server):
         command += ["-m", str(MEMORY_MB), "-c", str(CONNECTIONS)]
         if os.getuid() == 0:
             command += ["-u", "nobody"]
-        self.process = subprocess.Popen(command)
-        self.process_id = self.process.pid
-        wait_for_port(self.host, self.port)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
+        self.run(command)
 
 
-class Redis(Server):
+class Redis(OneProcess):
     """Debian's package, memory only."""
 
     name = "redis"
@@ -122,13 +129,7 @@ class Redis(Server):
     def start(self):
         command = ["redis-server", "--bind", self.host, "--port", str(self.port), "--save", "", "--appendonly", "no"]
         command += ["--maxmemory", f"{MEMORY_MB}mb", "--maxclients", str(CONNECTIONS), "--loglevel", "warning"]
-        self.process = subprocess.Popen(command)
-        self.process_id = self.process.pid
-        wait_for_port(self.host, self.port)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
+        self.run(command)
 
 
 class Settee(Server):

@@ -32,54 +32,53 @@ class Failed(Exception):
     """The client has not learnt what it asked for, or whether it was done."""
 
 
-class Text:
+class Library:
+    """A client library, whose errors come out as `Failed`."""
+
+    client: object
+    errors: type[Exception]
+
+    def ask(self, request, *arguments):
+        try:
+            return request(*arguments)
+        except (self.errors, OSError) as error:
+            raise Failed(repr(error)) from None
+
+    def set(self, key, value):
+        if not self.ask(self.client.set, key, value):
+            raise Failed("not stored")
+
+
+class Text(Library):
     """pymemcache."""
+
+    errors = MemcacheError
 
     def __init__(self, node):
         self.client = Client(
             (node.address, 11211), timeout=TIMEOUT_SECONDS, connect_timeout=TIMEOUT_SECONDS, default_noreply=False
         )
 
-    def set(self, key, value):
-        try:
-            stored = self.client.set(key, value)
-        except (MemcacheError, OSError) as error:
-            raise Failed(repr(error)) from None
-        if not stored:
-            raise Failed("not stored")
-
     def get(self, key):
-        try:
-            found = self.client.get(key)
-        except (MemcacheError, OSError) as error:
-            raise Failed(repr(error)) from None
+        found = self.ask(self.client.get, key)
         return None if found is None else found.decode()
 
     def close(self):
         self.client.close()
 
 
-class Binary:
+class Binary(Library):
     """python-binary-memcached."""
+
+    errors = MemcachedException
 
     def __init__(self, node):
         self.client = bmemcached.Client((f"{node.address}:11211",), socket_timeout=TIMEOUT_SECONDS)
         # Or it leaves a node alone for five seconds that it could not reach once.
         self.client.enable_retry_delay(False)
 
-    def set(self, key, value):
-        try:
-            stored = self.client.set(key, value)
-        except (MemcachedException, OSError) as error:
-            raise Failed(repr(error)) from None
-        if not stored:
-            raise Failed("not stored")
-
     def get(self, key):
-        try:
-            found = self.client.get(key)
-        except (MemcachedException, OSError) as error:
-            raise Failed(repr(error)) from None
+        found = self.ask(self.client.get, key)
         # A lost connection looks like a document that is not there.
         if found is None and not all(server.connection for server in self.client.servers):
             raise Failed("disconnected")
