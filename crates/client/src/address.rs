@@ -1,11 +1,6 @@
 //! Addresses as people type them: `host`, `host:port`, `[::1]`, `[::1]:port`, `::1`.
 
-/// `host:port`, with `default` where the text names no port. An IPv6 address comes out in brackets.
-///
-/// ```
-/// assert_eq!(settee_client::with_port("db.example", 8091), "db.example:8091");
-/// assert_eq!(settee_client::with_port("::1", 8091), "[::1]:8091");
-/// ```
+/// `host:port`, with `default` where the text names no port. An IPv6 address comes out in brackets: `::1` is `[::1]:8091`.
 #[must_use]
 pub fn with_port(text: &str, default: u16) -> String {
     if text.parse::<std::net::Ipv6Addr>().is_ok() {

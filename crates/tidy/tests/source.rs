@@ -305,6 +305,29 @@ fn tests_do_not_sleep() {
     check(&judge("sleep", 0, &sleeps));
 }
 
+/// `./test` runs no examples in comments: compiling them takes longer than all unit tests of a crate.
+#[test]
+fn comments_have_no_examples_to_run() {
+    let mut fences = 0;
+    let mut wrong = Vec::new();
+    for source in code() {
+        let mut is_open = false;
+        for (number, line) in source.text.lines().enumerate() {
+            let line = line.trim_start();
+            let Some(language) = ["/// ```", "//! ```"].iter().find_map(|fence| line.strip_prefix(fence)) else {
+                continue;
+            };
+            is_open = !is_open;
+            fences += 1;
+            if is_open && !["text", "sh"].contains(&language) {
+                wrong.push(format!("{}:{}: a test beside the code is run, and this is not", source.path, number + 1));
+            }
+        }
+    }
+    assert!(fences > 10, "this test sees the blocks: {fences}");
+    check(&wrong);
+}
+
 #[test]
 fn sentences_name_their_actor() {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
