@@ -4,7 +4,8 @@
 //! * A durable write that is not acknowledged obliges to less than one at level none in the same place, which is acknowledged.
 //!   A write that a majority holds is acknowledged as durable, at once or later, which obliges to more than level none does. So
 //!   writes differ only by the copies that are told of them at once. A write that is persisted to a majority is one that these copies
-//!   have synced since, with more states in between.
+//!   have synced since, with more states in between. One that begins while a node leaves gracefully is such a write
+//!   ([`cluster::Metadata::synced_beside`]).
 //! * Followers that do not keep up are told of nothing.
 //! * Where everybody is there, or nobody out of reach has a lease, it does not matter whether leases have run out.
 //! * What is synced already is not synced again, and of a snapshot of one write nothing is in between.

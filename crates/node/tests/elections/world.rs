@@ -494,15 +494,18 @@ impl World {
 
     /// A copy is about to be lost as a whole. What only it and leaving nodes have is lost, if another copy is elected that is left.
     fn excuse(&mut self, at: usize) {
-        let leaves = |at: usize| self.meta.leaving_gracefully().contains(&id(at)) || self.has_failed(at);
-        let is_left =
-            |&other: &usize| other != at && self.plan().nodes().contains(&id(other)) && !leaves(other);
+        let leaves = |at: usize| self.nodes[at].has_left || self.meta.leaving_gracefully().contains(&id(at));
+        let is_left = |&other: &usize| {
+            other != at
+                && self.plan().nodes().contains(&id(other))
+                && !leaves(other)
+                && !self.has_failed(other)
+        };
         let left: Vec<usize> = (0..self.nodes.len()).filter(is_left).collect();
-        if !left.is_empty() {
+        if !left.is_empty() && (0..self.nodes.len()).any(leaves) {
             let has = |write: u8| left.iter().any(|&other| self.nodes[other].held.has(write));
-            let lacking =
+            self.excused |=
                 (0..self.writes).filter(|&write| !has(write)).fold(0, |bits, write| bits | 1 << write);
-            self.excused |= lacking;
         }
     }
 
