@@ -153,7 +153,30 @@ class Console(unittest.TestCase):
         self.all_are_healthy()
         self.no_barriers()
 
-    def test_05_a_bucket_is_made_and_its_charts_move_under_load(self):
+    def section_is_saved(self, title):
+        """A section of the settings."""
+        section = self.page.locator("section", has=self.page.get_by_role("heading", name=title, exact=True))
+        with self.page.expect_response(lambda answer: "/settings/" in answer.url and answer.request.method == "POST") as saved:
+            section.get_by_role("button", name="Save").click()
+        self.assertEqual(saved.value.status, 200, title)
+
+    def test_05_clients_are_asked_what_they_measure(self):
+        self.open("Settings")
+        # A node that is silent in a later test is not to be failed over, however slow this machine is.
+        self.field("After so many seconds").fill("600")
+        self.section_is_saved("Automatic failover")
+        self.page.get_by_label("Ask SDKs how long their operations took").check()
+        self.field("Every so many seconds").fill("60")
+        self.section_is_saved("What clients measure")
+        self.no_barriers()
+        about = self.node.rest.get("/pools/default").json["nodes"][0]
+        labels = f'bucket="{BUCKET}",node_uuid="{about["nodeUUID"]}"'
+        # What it says comes a minute later, when the bucket is there: other tests go on meanwhile.
+        type(self).teller = Teller(self.node, REPORT.format(labels=labels))
+        self.addClassCleanup(self.teller.close)
+        self.teller.start()
+
+    def test_06_a_bucket_is_made_and_its_charts_move_under_load(self):
         self.open("Buckets")
         self.press("New bucket")
         self.no_barriers()
@@ -217,29 +240,6 @@ class Console(unittest.TestCase):
         expect(self.page.get_by_role("cell", name="fast-reads", exact=True)).to_be_visible()
         self.assertEqual(self.node.rest.get(f"/settee/slo/{BUCKET}/fast-reads").json["latencyUs"], 5000)
         self.no_barriers()
-
-    def section_is_saved(self, title):
-        """A section of the settings."""
-        section = self.page.locator("section", has=self.page.get_by_role("heading", name=title, exact=True))
-        with self.page.expect_response(lambda answer: "/settings/" in answer.url and answer.request.method == "POST") as saved:
-            section.get_by_role("button", name="Save").click()
-        self.assertEqual(saved.value.status, 200, title)
-
-    def test_06_clients_are_asked_what_they_measure(self):
-        self.open("Settings")
-        # A node that is silent in a later test is not to be failed over, however slow this machine is.
-        self.field("After so many seconds").fill("600")
-        self.section_is_saved("Automatic failover")
-        self.page.get_by_label("Ask SDKs how long their operations took").check()
-        self.field("Every so many seconds").fill("60")
-        self.section_is_saved("What clients measure")
-        self.no_barriers()
-        about = self.node.rest.get("/pools/default").json["nodes"][0]
-        labels = f'bucket="{BUCKET}",node_uuid="{about["nodeUUID"]}"'
-        # What it says comes a minute later: other tests go on meanwhile.
-        type(self).teller = Teller(self.node, REPORT.format(labels=labels))
-        self.addClassCleanup(self.teller.close)
-        self.teller.start()
 
     def test_07_a_document_is_written_and_changed(self):
         self.open("Documents")
