@@ -19,6 +19,7 @@ pub mod skew;
 pub mod stored;
 pub mod touch;
 pub mod trend;
+pub mod turns;
 
 pub use burn::{Counts, Judgement, RULES, Rule, Severity, Span, Spans, judge};
 pub use ring::Ring;
