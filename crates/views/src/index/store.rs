@@ -343,7 +343,10 @@ impl Store {
             moved += known.live;
             chosen.push(*id);
         }
-        if current.is_some_and(|current| chosen.contains(&current)) {
+        let is_worn_out = |id: &u32| {
+            self.segments.get(id).is_some_and(|known| known.live == 0 && known.length >= SEALED_BYTES_MIN)
+        };
+        if current.is_some_and(|current| chosen.contains(&current) || is_worn_out(&current)) {
             self.seal()?;
         }
         Ok(chosen)
