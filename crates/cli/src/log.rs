@@ -1,7 +1,7 @@
 //! The node's log: lines on standard error, written by a thread of their own.
 //!
 //! Standard error may be a file on a disk that has just stopped answering, or a pipe that nobody reads. No other thread
-//! is to wait for it, the loops of the data plane least of all: a thread that logs puts a line into a queue and goes
+//! is to wait for it, the loops of the data plane least of all. So a thread that logs puts a line into a queue and goes
 //! on. Lines that find no room are lost, and a later line tells their number. A line may quote what strangers send. So
 //! control characters are escaped here, and nothing that strangers send can pass for a line of its own or move a
 //! terminal's cursor.

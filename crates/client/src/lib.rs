@@ -1,8 +1,8 @@
 //! A small cluster-aware client for Settee's own tools and tests: key-value operations over the memcached binary
 //! protocol with Couchbase's extensions, and the management REST interface.
 //!
-//! Blocking and single-threaded on purpose: one [`KvConnection`] is one socket whose replies come in the order of
-//! the requests; [`Client`] keeps one per node and routes by the cluster map. Tools that want more throughput open
+//! Blocking and single-threaded on purpose. One [`KvConnection`] is one socket whose replies come in the order of
+//! the requests. [`Client`] keeps one per node and routes by the cluster map. Tools that want more throughput open
 //! more connections, or take the socket after the handshake ([`KvConnection::into_stream`]) into a loop of their
 //! own. It is no SDK: no background threads, no reconnecting, no TLS; its user sees every error.
 

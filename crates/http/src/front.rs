@@ -1,8 +1,8 @@
 //! From an HTTP request to one whose sender is known and has the right to it: names and origins, login, the sender's place, rights, the
 //! body. A sender without the right has no more of its body read than a stranger.
 //!
-//! What comes out was judged by metadata that is new enough: a request that changes something waits for everything that was
-//! agreed on before it came, and its sender is looked up in that.
+//! What comes out was judged by metadata that is new enough. A request that changes something waits for everything that was
+//! agreed on before it came. Its sender is looked up in that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -212,7 +212,7 @@ impl Front {
         Ok((now, user))
     }
 
-    /// What is known once everything is carried out here that was agreed on, and who sent a request by that: `user` as far as
+    /// The metadata once everything that was agreed on is carried out here, and the sender of a request by that. It is `user` as far as
     /// nothing is new since `meta`.
     async fn identify_anew(
         &self,

@@ -1,7 +1,7 @@
 //! Responses, and what becomes of refusals.
 //!
-//! The literal bodies here are matched by clients: gocb takes `Requested resource not found.` for a missing bucket,
-//! `couchbase-cli` shows `errors` objects and bare lists and loses the body of a 501.
+//! Clients match the literal bodies here. gocb takes `Requested resource not found.` for a missing bucket. `couchbase-cli` shows
+//! `errors` objects and bare lists, and loses the body of a 501.
 
 use axum::{
     body::Body,

@@ -1,7 +1,7 @@
 //! Ends a connection whose other end takes nothing of what is on its way to it: a client that is answered, or a node that is asked.
 //!
 //! A client that reads slowly keeps its connection: what counts is that it acknowledges a byte from time to time. The kernel has a
-//! similar bound (`TCP_USER_TIMEOUT`), which does not fit: it ends a connection whose window was full for that long on the whole,
+//! similar bound (`TCP_USER_TIMEOUT`), which does not fit. It ends a connection whose window was full for that long on the whole,
 //! however much the client has read meanwhile.
 //!
 //! A member of the cluster may read nothing for long: it merges answers of several nodes, of which one comes after the others. Its

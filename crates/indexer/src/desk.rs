@@ -252,8 +252,8 @@ impl Desk {
         }
     }
 
-    /// An index is behind the bucket by so many changes, and the index of its lane that is nearest by `least`: the lane that
-    /// it goes to, if it goes.
+    /// The lane that an index goes to, if it goes. The index is behind the bucket by so many changes, and the index of its lane that is
+    /// nearest is behind by `least`.
     #[must_use]
     pub fn place(&self, signature: &Signature, behind: u64, least: u64) -> Option<Lane> {
         let entry = self.entries.get(signature).filter(|entry| entry.is_production())?;

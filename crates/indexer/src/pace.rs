@@ -4,8 +4,8 @@
 //! nodes of the tree above its rows anew. A large index takes long for a bundle, so bundles get larger with it: making them takes
 //! a part of the time only. A crash costs what was not committed, which is fed again.
 //!
-//! While an index commits, nothing new is seen. Queries that wait for one change after the other would wait for most of a commit now and
-//! then, so as long as there are such queries an index commits less often.
+//! While an index commits, queries see nothing new. Some of those that wait for one change after the other would wait for most of a
+//! commit. So as long as there are such queries, an index commits less often.
 
 use std::time::Duration;
 

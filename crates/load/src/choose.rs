@@ -1,7 +1,7 @@
 //! Which record the next operation is for.
 //!
-//! A [`Chooser`] belongs to one thread; threads and workers draw from generators of their own seeds, because popular
-//! tools that use one sequence everywhere write a tenth of the records they claim. Where records are used one after
+//! A [`Chooser`] belongs to one thread. Threads and workers draw from generators of their own seeds. Popular tools that use one
+//! sequence everywhere write a tenth of the records they claim. Where records are used one after
 //! the other, each part of the run takes every n-th.
 
 use crate::records::mix;

@@ -23,7 +23,7 @@ const PATH: &str = "/_settee/figures";
 const FRESH: Duration = Duration::from_secs(1);
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a node that is too busy to answer is still taken for what it was last: longer than it takes the leader to
+/// How long a node that is too busy to answer is still taken for what it was last. It is longer than the leader takes to
 /// find out that a node is gone.
 const REMEMBERED: Duration = Duration::from_secs(10);
 

@@ -55,8 +55,8 @@ fn uri(uuid: &str) -> String {
     format!("/pools/default/serverGroups/{uuid}")
 }
 
-/// Differs when groups or their members do. It only has to be the same on every node for as long as an administrator
-/// looks at a list: all run the same hash over the same state.
+/// Differs when groups or their members do. All nodes run the same hash over the same state. It only has to be the same on every node for as
+/// long as an administrator looks at a list.
 pub(super) fn revision(meta: &Metadata) -> u64 {
     let mut hasher = DefaultHasher::new();
     for group in &meta.server_groups {

@@ -1,8 +1,8 @@
 //! Nodes that come and go: `/controller/addNode`, `/node/controller/doJoinCluster`, `/controller/ejectNode`, and what
 //! the nodes say to each other for it below `/_settee/`.
 //!
-//! Adding: the node that was asked learns from the new one who it is, has it made a member by the cluster, and tells it
-//! to join, which goes under TLS. Every step can be repeated: a node that was added and never joined is just not there, and is removed again.
+//! Adding: the node that was asked learns from the new one who it is, and has it made a member by the cluster. Then it tells the new one
+//! to join, under TLS. Every step can be repeated: a node that was added and never joined is just not there, and is removed again.
 //! What makes a node take part, and what becomes of its earlier life, is the server's ([`NodeControl::join`]).
 //!
 //! [`NodeControl::join`]: crate::NodeControl::join

@@ -219,8 +219,8 @@ async fn set_encryption(call: &Call, wanted: Option<bool>) -> Result<(), Refusal
     let node = own(call)?;
     let Some(on) = wanted.filter(|on| *on != node.encrypted) else { return Ok(()) };
     if on && !call.meta.can_encrypt() {
-        // Others would speak to it as to somebody who can prove who he is, and never be answered: so it is this node that has
-        // to know, not only the cluster.
+        // Others would speak to it as to a node that can prove who it is, and never be answered. So this node itself has to know, and
+        // not only the cluster.
         return Err(reply::bad_request("The cluster has no certificate authority yet. Try again."));
     }
     call.submit(Command::SetNodeEncryption { node: node.id, on }).await?;

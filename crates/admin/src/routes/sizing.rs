@@ -1,7 +1,7 @@
 //! Whether the data would fit the nodes after a change: the arithmetic that is shown when they would not.
 //!
 //! A node is only ever too small for what it would get beyond what it has. So a cluster that is too full already may grow,
-//! and may keep its size; but neither does a full one take in a node that is smaller than what would go there.
+//! and may keep its size. A full one does not take in a node that is smaller than its share would be.
 //!
 //! What goes where is known of copies: how many there are on nodes that say how much they hold, and how many there shall be.
 

@@ -93,8 +93,8 @@ fn an_index_is_compacted_when_somebody_asks_for_it() {
         let (disk, data) = disk_of(&node, "x");
         (data > 0 && (disk - data) * 10 > disk).then_some(())
     };
-    // Half of what the first commit wrote is superseded, and the other half is not: where all of it is, nothing on the disk is in use until
-    // the next commit.
+    // Half of what the first commit wrote is superseded, and the other half is not. Were all of it superseded, nothing on the disk would be
+    // in use until the next commit.
     eventually("an index that has something superseded on its disk", &mut wasted);
     let path = "/pools/default/buckets/app/ddocs/_design%2Fx/controller/compactView";
     let rest = Rest::new(node.rest(), Some((USERNAME, PASSWORD)));

@@ -1,8 +1,8 @@
 //! A link's connection in a data-plane loop: bytes in, replica fed, answers out.
 //!
 //! It is driven as any connection is: [`Link::consume`] takes the complete packets of what was read, [`Link::pump`] runs
-//! once per turn. While the replica has no room nothing is executed, so nothing is read either, and the node that
-//! is followed notices by its window: there is no message for it.
+//! once per turn. While the replica has no room, nothing is executed, and so nothing is read. The node that
+//! is followed notices by its window. There is no message for it.
 
 use std::{fmt, mem, sync::Arc};
 

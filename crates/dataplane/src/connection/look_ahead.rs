@@ -1,9 +1,9 @@
 //! Looking ahead of a request that waits for the disk, where what follows has to wait behind it.
 //!
-//! Without this each request would ask for its document when its turn comes, so that a connection would get one
-//! document per disk access, however many it has asked for. What has been read already is looked through once, and
-//! documents that are on disk only are asked for together. A hint and no more: every request is executed in its turn as if
-//! nobody had looked.
+//! Without this, each request would ask for its document when its turn comes. A connection would get one document per
+//! disk access, however many it has asked for. So the loop looks once through what it has read, and asks together for the
+//! documents that are on disk only. This is a hint and no more: every request is executed in its turn as if nothing had been
+//! looked at.
 
 use base::HashedKey;
 use protocol::{

@@ -5,8 +5,8 @@
 //!
 //! A request that must wait is *parked*: its packet is copied, and it is executed again when it is woken, when slow
 //! work for it is done, or when its deadline passes. On a connection that negotiated nothing else, what follows
-//! waits behind it. With unordered execution only commands that must not be reordered do, and a bound on parked
-//! requests keeps their memory bounded. While a connection is blocked nothing is read from it, but what has been read
+//! waits behind it. With unordered execution only commands that must not be reordered do. The number of parked
+//! requests has a bound, and so has their memory. While a connection is blocked nothing is read from it, but what has been read
 //! is looked through for more that the disk will be asked for ([`look_ahead`]).
 //!
 //! | module | job |

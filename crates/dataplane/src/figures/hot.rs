@@ -1,7 +1,7 @@
 //! Which keys and which addresses most operations of a bucket go to and come from: hot keys and hot clients.
 //!
-//! One operation in [`EVERY`], drawn by lot, is counted in a small table of its worker (Space-Saving: what is not in the full table
-//! takes the place of the smallest count, and inherits it). So what takes more than a thirty-second part of the samples is in the
+//! One operation in [`EVERY`], drawn by lot, is counted in a small table of its worker. The table works by Space-Saving: what is not in
+//! the full table takes the place of the smallest count, and inherits it. So what takes more than a thirty-second part of the samples is in the
 //! table for certain. A count without what it has inherited is never too large; readers show that one.
 //!
 //! Invariants:

@@ -3,8 +3,8 @@
 //! Each worker has a row of its own, which only that worker writes: plain loads and stores, no locked
 //! instruction, no shared cache line. Readers sum the rows; a reading may be a few operations old.
 //!
-//! A latency is the time from the read that brought the request to its answer being ready to be written, for a
-//! pipelined batch that of the whole batch, since nothing of it leaves earlier. Parked requests count from the
+//! A latency is the time from the read that brought the request to its answer being ready to be written. Of a pipelined
+//! batch it is that of the whole batch, since nothing of it leaves earlier. Parked requests count from the
 //! read as well. What the time of requests is spent on is counted by phase ([`crate::figures::phases`]).
 
 use std::{

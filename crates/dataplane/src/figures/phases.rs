@@ -1,12 +1,12 @@
 //! Where the time of requests goes inside the server: the phases of a request, and the clock readings of a worker's
 //! turn that they are measured with.
 //!
-//! A turn reads the clock when the poll returns, when a group of connections has been read, when a batch has been
-//! executed and when its answers have been given to the socket. It does so never once per request. A request that waits is
+//! A turn reads the clock when the poll returns and when a group of connections has been read. It does so again when a batch has
+//! been executed, and when its answers have been given to the socket. It never does so once per request. A request that waits is
 //! measured from the reading before the batch it was in to the reading before it goes on.
 //!
-//! Phases of pipelined requests do not add up to their latency: each also waits for its batch, of whose execution only
-//! its share is counted here, and perhaps behind a parked request of its connection.
+//! Phases of pipelined requests do not add up to their latency. Each also waits for its batch, of whose execution only
+//! its share is counted here. It may also wait behind a parked request of its connection.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! Port 11211 serves the whole bucket: what a plain memcached client asks of a vBucket that is elsewhere is asked of its
 //! owner, and the client never knows.
 //!
-//! A request is first tried here. Where the engine says that the vBucket is not its own, the request is parked, and goes
+//! A request is first tried here. Where the engine says that the vBucket is not its own, the request is parked. It goes
 //! as a binary packet to the node that the map names ([`crate::state::asking`]). Its answer is that of the request. If the owner says
-//! that it is not the owner either, a change of the map is under way, and the request is tried again in a moment, here
+//! that it is not the owner either, a change of the map is under way. The request is tried again in a moment, here
 //! first. So a client rides through rebalance and failover, up to [`FORWARD_MILLIS`]. Retrievals that stand one behind the
 //! other are asked for together ([`together`]).
 //!

@@ -39,8 +39,8 @@ pub(crate) fn quit(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// FLUSH, where the bucket allows it: empties the bucket. The work is done elsewhere, it waits for the disk, or for other
-/// nodes: then connections that are the bucket's end, so that only the plain memcached port can be told how it went.
+/// FLUSH, where the bucket allows it: empties the bucket. The work is done elsewhere, and waits for the disk or for other
+/// nodes. Then the connections of the bucket end. So only the plain memcached port can be told how it went.
 pub(crate) fn flush(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     if let Some(resumed) = call.resumed.take() {
         return match resumed.completion {

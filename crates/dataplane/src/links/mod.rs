@@ -5,8 +5,8 @@
 //! connection (`connection::link`), until it breaks or is not wanted any more. The task waits for that and dials again, after a
 //! pause that grows while nothing works, for as long as the link is wished for. Nothing here decides what is followed.
 //!
-//! How a link fares can be seen from outside at any time ([`LinkList::views`]), most of all when it does not: a replica that
-//! nobody feeds looks like one to which nothing is written.
+//! How a link fares can be seen from outside at any time ([`LinkList::views`]), most of all when it does not. For a replica that
+//! is not fed looks like one to which nothing is written.
 
 mod dial;
 

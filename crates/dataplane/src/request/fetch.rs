@@ -1,7 +1,7 @@
 //! Requests whose document has to be brought from disk: the data plane's side of [`engine::Bucket::fetch`].
 //!
 //! Such a request is parked before it has begun and executed again once somebody has read its document. However many
-//! wait for the disk, none is refused for that: where the engine has no place for one more, the request waits for a
+//! wait for the disk, none is refused for that. Where the engine has no place for one more, the request waits for a
 //! place, and its connection is not read meanwhile.
 
 use base::{HashedKey, Status, VbId};

@@ -10,7 +10,7 @@
 //! that every allocation needs.
 //!
 //! Invariant: nothing is counted twice. Of a connection's pending output only what is its own counts here, not documents
-//! that it refers to; and requests that wait to be admitted are in their bucket's account.
+//! that it refers to. Requests that wait to be admitted are in their bucket's account.
 
 use std::sync::{
     Arc,

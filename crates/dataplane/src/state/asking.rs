@@ -1,8 +1,8 @@
 //! A connection to a peer's document port, with a thread of its own. The thread sends what has gathered in its queue in
 //! one write, and waits for the answers before the next write. So requests of many clients share a round trip.
 //!
-//! Every packet's answer is delivered exactly once. A batch is small enough to lie in the sockets' buffers while nobody reads, or it
-//! is a single packet: so neither side can wait for the other to read first.
+//! Every packet's answer is delivered exactly once. A batch fits into the sockets' buffers while neither side reads, or it
+//! is a single packet. So neither side can wait for the other to read first.
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -185,7 +185,7 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes, node_tls: &NodeTls) {
     }
 }
 
-/// Whether a connection that has rested is still there: a peer that was restarted meanwhile has closed it, and what would be
+/// Whether a connection that has rested is still there. A peer that was restarted meanwhile has closed it, and a request that is
 /// sent on it now would be lost without need.
 fn is_open(connection: &Connection) -> bool {
     let stream = connection.get_ref().socket();

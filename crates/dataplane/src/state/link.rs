@@ -48,8 +48,8 @@ pub struct LinkWish {
 }
 
 impl LinkWish {
-    /// Whether a connection made for the one serves the other: it goes to the same place, and feeds the same replicas, which a
-    /// bucket that was opened anew does not have.
+    /// Whether a connection made for the one serves the other: it goes to the same place, and feeds the same replicas. A
+    /// bucket that was opened anew has others.
     pub(crate) fn is_of_same_connection(&self, other: &Self) -> bool {
         self.peer == other.peer && self.name == other.name && Arc::ptr_eq(&self.engine, &other.engine)
     }

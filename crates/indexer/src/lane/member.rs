@@ -112,7 +112,7 @@ impl Member {
         self.positions.get(&vb).map(|(_, position)| *position).unwrap_or_default()
     }
 
-    /// Finds out from where to feed it. Of a copy that `follows` another node's, what is inside of a snapshot is of no use: the copy may
+    /// Finds out from where to feed it. Of a copy that `follows` another node's, a part of a snapshot is of no use. The copy may
     /// have been begun anew since, and end before that snapshot does.
     pub(super) fn resume(&mut self, vb: VbId, history: &VbHistory, follows: bool) -> Position {
         let mut found = resume(&mut self.index, vb, &history.log, history.purge_seqno);

@@ -1,6 +1,6 @@
 //! Queries of views in a mix: what threads beside the loop ask by HTTP, while an operation's place on a connection waits for them.
 //!
-//! A query takes a place on a connection as any operation does, so a closed loop has no more operations under way than it says, and an
+//! A query takes a place on a connection as any operation does. So a closed loop has no more operations under way than it says, and an
 //! open one is late where queries are. Nothing of a query goes over that connection.
 
 use crate::queries::Queries;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: replies come in the order of requests on each connection, so the oldest pending request is the one a
 //! reply belongs to (the binary protocols' number proves it). A broken connection ends the phase with an error unless
-//! the phase says to make it again, or its node has left the cluster; figures never silently come from fewer connections than asked for. Every
+//! the phase says to make it again, or its node has left the cluster. Figures never silently come from fewer connections than asked for. Every
 //! operation that was drawn ends in exactly one histogram, or is counted as unsent.
 //!
 //! It takes care of four things that popular tools do not. Every part of a run draws its own sequence. Only answers
