@@ -314,13 +314,18 @@ fn comments_have_no_examples_to_run() {
         let mut is_open = false;
         for (number, line) in source.text.lines().enumerate() {
             let line = line.trim_start();
-            let Some(language) = ["/// ```", "//! ```"].iter().find_map(|fence| line.strip_prefix(fence)) else {
+            let Some(language) = ["/// ```", "//! ```"].iter().find_map(|fence| line.strip_prefix(fence))
+            else {
                 continue;
             };
             is_open = !is_open;
             fences += 1;
             if is_open && !["text", "sh"].contains(&language) {
-                wrong.push(format!("{}:{}: a test beside the code is run, and this is not", source.path, number + 1));
+                wrong.push(format!(
+                    "{}:{}: a test beside the code is run, and this is not",
+                    source.path,
+                    number + 1
+                ));
             }
         }
     }
