@@ -1,5 +1,5 @@
-//! Several processes or machines as one run: a coordinator tells workers what to do, starts them together, passes on
-//! changes of the rate, and merges what they measured, interval by interval and without loss.
+//! Several processes or machines as one run. A coordinator tells workers what to do, starts them together, and passes on
+//! changes of the rate. It merges what they measured, interval by interval and without loss.
 //!
 //! They speak lines of JSON over one TCP connection each. The coordinator says `{"plan":…,"part":…}`, and per stage
 //! `{"stage":…}`, `{"go":true}`, then `{"rate":…,"skips":…,"stop":…}` as these change. A worker answers `{"ready":true}`

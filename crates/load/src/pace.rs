@@ -9,8 +9,8 @@
 //! searches are changes of it.
 //!
 //! Operations that fall into the same *tick* are due together, at its beginning. A client that wakes up once per tick
-//! and not once per operation takes a fraction of the CPU, and nothing is late by that: what the latency counts from
-//! is moved with the sending. The price is that arrivals are bunched, by less than a tick.
+//! and not once per operation takes a fraction of the CPU. Nothing is late by that: the time that the latency counts from
+//! moves with the sending. The price is that arrivals are bunched, by less than a tick.
 
 use crate::choose::Part;
 use serde::{Deserialize, Serialize};
@@ -175,8 +175,8 @@ impl Arrivals {
         if self.next == u64::MAX { u64::MAX } else { self.tick_of(self.next) }
     }
 
-    /// What its due time is without ticks: whether it belongs to a run of a certain length is judged by this, so that ticks
-    /// do not change how many operations there are.
+    /// Its due time without ticks. This decides whether it belongs to a run of a certain length, so that ticks
+    /// do not change the number of operations.
     #[must_use]
     pub fn time(&self) -> u64 {
         self.next

@@ -1,5 +1,5 @@
-//! The performance-to-price score of published scaling runs: Π = (Gmin/GN + Pmin/PN + Qmin/QN) / (N·Pr), with the
-//! durations of reading, writing and querying everything, the number of nodes N, and the price of one, Pr. Gmin, Pmin
+//! The performance-to-price score of published scaling runs: Π = (Gmin/GN + Pmin/PN + Qmin/QN) / (N·Pr). G, P and Q are the
+//! durations of reading, writing and querying everything, N is the number of nodes, and Pr the price of one. Gmin, Pmin
 //! and Qmin are the shortest durations of all runs.
 
 /// One run of the comparison.

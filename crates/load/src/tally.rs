@@ -1,6 +1,6 @@
 //! What a stretch of load came to: latencies per operation and ending, and where the time went.
 //!
-//! Invariants: every finished operation is in exactly one histogram of exactly one interval, so counts of rows,
+//! Invariants: every finished operation is in exactly one histogram of exactly one interval. So counts of rows,
 //! intervals, threads and workers add up to the operations without remainder. Merging adds counts bucket by bucket
 //! and loses nothing, because every histogram has the same bounds.
 

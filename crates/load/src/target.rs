@@ -109,8 +109,8 @@ impl Target {
         self
     }
 
-    /// Has responses come in the order of requests. SDKs do not ask for that, so neither does this unless told: a request
-    /// that waits for the disk then holds up what is behind it on its connection.
+    /// Has responses come in the order of requests. SDKs do not ask for that, and neither does this by default. A request
+    /// that waits for the disk then holds up those behind it on its connection.
     #[must_use]
     pub fn in_order(mut self, ordered: bool) -> Target {
         self.ordered = ordered;
@@ -213,8 +213,8 @@ impl Target {
         Ok(Queries { nodes, path })
     }
 
-    /// The newest map that any of these nodes has, all of them asked at once: some may be dead, stopped or cut off with
-    /// an old one. `None` where there are no vBuckets, or nobody answers.
+    /// The newest map that any of these nodes has. All are asked at once, since some may be dead, stopped or cut off with
+    /// an old one. `None` where there are no vBuckets, or no node answers.
     #[must_use]
     pub fn newest_map(&self, known: &[String]) -> Option<ClusterMap> {
         self.map.as_ref()?;

@@ -1,13 +1,13 @@
 //! Proves that a server keeps what it acknowledged: every value carries who wrote it and when, and every read is held
 //! against what this run knows.
 //!
-//! A [`Ledger`] belongs to one part of a run, which alone writes its records and writes each of them one at a time, so
+//! A [`Ledger`] belongs to one part of a run. This part alone writes its records, and writes each of them one at a time. So
 //! the versions of a record have an order. A read may see the newest version that was acknowledged before it was sent,
 //! or any that was sent before its answer came. Anything older is stale, or resurrected if a deletion lies between.
 //! Absence without a deletion is a loss. Anything else is torn or never existed.
 //!
-//! A write whose answer never came is *at large*: it may have happened, or never will, or happen once at any time from now on,
-//! over what was acknowledged meanwhile. Its request may lie in a queue or socket that nobody looks at for now, and closing a
+//! A write whose answer never came is *at large*: it may have happened, or never will. It may also happen once at any time from now on,
+//! over what was acknowledged meanwhile. Its request may lie in a queue or socket that no process reads for now. Closing a
 //! connection takes nothing back. (One that names the CAS of what it replaces is not: what was written meanwhile keeps it
 //! out.) Once a read has seen it, it has happened; what is written after that and acknowledged has replaced it.
 //!

@@ -6,7 +6,7 @@ use crate::records::{JSON_FLAGS, Records, mix};
 use std::io::Write;
 use std::str::FromStr;
 
-/// Bytes that values are cut from: longer than the window of any compressor that looks at one value or block, and
+/// The length of the bytes that values are cut from. It exceeds the window of any compressor that looks at one value or block. It is
 /// short enough to stay in the second-level cache of the measuring core.
 const POOL_BYTES: usize = 1 << 20;
 /// A binary value begins with its version in bytes, a readable one with the hexadecimal digits.

@@ -1,5 +1,5 @@
-//! What the quick start and `settee songs load` share: songs into a bucket with progress, and a summary that puts
-//! what the clients saw beside what the bucket says about itself.
+//! What the quick start and `settee songs load` share. They put songs into a bucket, show their progress, and end with a summary: figures
+//! of the clients beside those of the bucket.
 
 use super::Failure;
 use crate::progress::Progress;

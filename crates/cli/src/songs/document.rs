@@ -1,5 +1,5 @@
-//! Renders one record as a line of JSON, laid out as the published files are: `", "` and `": "` between
-//! elements, similarity as a number, tag weight as a string, both lists descending and possibly empty.
+//! Renders one record as a line of JSON, laid out as the published files are. `", "` and `": "` stand between
+//! elements. Similarity is a number, tag weight a string. Both lists are descending and may be empty.
 
 use super::rng::{Part, Rng, mix};
 use super::tags::HEAD;
@@ -147,7 +147,7 @@ fn tags(songs: &Songs, i: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// The head as published, then familiar names, then one to three words spelling the tag's number: distinct
+/// The head as published, then familiar names, then one to three words that spell the tag's number. Distinct
 /// numbers give distinct names, because no word holds a space and the familiar names avoid the words.
 pub(super) fn tag_name(songs: &Songs, tag: usize, out: &mut Vec<u8>) {
     if let Some((name, _)) = HEAD.get(tag) {

@@ -1,4 +1,4 @@
-//! The generator's own random stream (SplitMix64), because its output must never change: the value of a
+//! The generator's own random stream (SplitMix64), because its output must never change. The value of a
 //! document is part of what users have stored, so no dependency may decide it.
 
 /// One part of a document; each has a stream of its own, so that a part can be drawn without the others.

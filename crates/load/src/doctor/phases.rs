@@ -2,8 +2,8 @@
 
 use super::histograms::{Histograms, bound, count, longest};
 
-/// The phases of a request: as a statistic, in a list, and, for those within what the server calls an operation's
-/// time, as the part of it.
+/// The phases of a request: as a statistic, and in a list. Phases within the time that the server gives for an operation are also shown
+/// as parts of it.
 const PHASES: [(&str, &str, Option<&str>); 7] = [
     ("queue", "until the request's turn came", None),
     ("execute", "executing", Some("executing")),

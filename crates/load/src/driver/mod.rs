@@ -107,8 +107,8 @@ pub struct Phase {
     pub choice: Choice,
     /// When.
     pub pace: Pace,
-    /// What is due within one of these in an open loop is due at its beginning, together; zero lets each operation have
-    /// a time of its own, at the price of a wake-up for each. See [`crate::pace`].
+    /// In an open loop, operations that are due within one of these are due together, at its beginning. Zero lets each
+    /// operation have a time of its own, at the price of a wake-up for each. See [`crate::pace`].
     pub tick: Duration,
     /// Never sleep: look for answers and for what is due all the time. Takes a core per thread.
     pub spin: bool,
@@ -189,7 +189,7 @@ impl Phase {
         Ok(())
     }
 
-    /// Whether replies may lie until the next operation is due: the kernel says when they came, so latencies do not have to
+    /// Whether replies may lie until the next operation is due. The kernel says when they came, so latencies do not have to
     /// end with a wake-up of the client for each of them. Not where a reply makes another request due.
     fn gathers(&self) -> bool {
         let follows = |op: Op| Verb::of(op).1.is_some() || op.is_counter() || op == Op::Query;

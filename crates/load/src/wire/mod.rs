@@ -1,7 +1,7 @@
 //! The protocols the driver speaks: how a request is written and a reply is read.
 //!
-//! Four ways to the same verbs: the binary protocol as Couchbase's clients speak it (authenticated, every request
-//! addressed to its vBucket), the same frames as plain memcached understands them, memcached's text protocol, and
+//! Four ways to the same verbs. One is the binary protocol as Couchbase's clients speak it: authenticated, every request
+//! addressed to its vBucket. The others are the same frames as plain memcached understands them, memcached's text protocol, and
 //! Redis' RESP. What a protocol has no words for is refused before the run ([`Protocol::lacks`]).
 //!
 //! Replies come in the order of requests, or with the request's number where unordered execution is negotiated; the caller
@@ -202,7 +202,7 @@ impl Protocol {
         }
     }
 
-    /// Whether an operation that begins with `verb` has its connection to itself until it ends: Redis compares by what a
+    /// Whether an operation that begins with `verb` has its connection to itself until it ends. Redis compares by what a
     /// *connection* watches, so two such operations on one would be answered for each other.
     #[must_use]
     pub const fn claims_connection(self, verb: Verb) -> bool {

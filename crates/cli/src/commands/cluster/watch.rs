@@ -1,5 +1,5 @@
-//! Watches a rebalance (or a graceful failover, which is one) until it ends: a line that is rewritten on a terminal, a line
-//! every few seconds elsewhere.
+//! Watches a rebalance (or a graceful failover, which is one) until it ends. A terminal has one line, which is rewritten. Elsewhere
+//! a line is written every few seconds.
 
 use std::{
     io::{IsTerminal, Write, stderr},

@@ -1,5 +1,5 @@
-//! What a run looks like while it goes on, on standard error: a small table that renews itself on a terminal, one
-//! line a second in a log.
+//! How a run shows on standard error while it goes on. On a terminal it is a small table that renews itself, in a log one
+//! line a second.
 
 use load::{Interval, Phase, Stop, Tally};
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! `settee cluster local N`: a cluster on this machine with one command, for development and trying things out. The nodes
-//! are children of this process, real `settee serve` processes with data directories of their own; started again on the
-//! same directory they are the same cluster.
+//! are children of this process: real `settee serve` processes with data directories of their own. Started again on the
+//! same directory, they are the same cluster.
 
 mod child;
 mod layout;
