@@ -24,7 +24,7 @@ pub struct Topology {
     pub chains: Vec<Vec<NodeId>>,
     /// Copies that are configured, the active among them: what a majority is counted of where a chain has no more.
     pub copies: u8,
-    /// Durable writes that begin now are to be on disk with a majority, whatever their level asks for: a node of the chain is about to
+    /// Durable writes that begin now are to be on disk with a majority, whatever their level asks for. A node of the chain is about to
     /// leave, and one that stays may be killed at that moment.
     pub to_disk: bool,
 }

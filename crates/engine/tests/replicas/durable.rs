@@ -1,0 +1,99 @@
+//! What durable writes wait for, by their level and by the copies that there are.
+
+use base::{
+    Seqno, Status, VbRole,
+    bucket::{BucketKind, DurabilityLevel},
+};
+use settee_engine::{Durable, Topology};
+
+use crate::{
+    A, B, EVERYWHERE, MAJORITY, WAITER, both, get, get_replica, node, pair, set, status,
+    support::pipe::VB,
+};
+
+#[test]
+fn a_majority_write_waits_for_the_replica_and_for_its_whole_snapshot() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let (active, replica, mut pipe) = pair(kind);
+        let prepared = set(&active, b"\0k", b"v", MAJORITY).unwrap();
+        assert!(prepared.wait);
+        set(&active, b"\0l", b"w", DurabilityLevel::None).unwrap();
+        assert_eq!(active.complete(b"\0k", &prepared, WAITER), Ok(Durable::Parked));
+        assert_eq!(get(&active, b"\0k"), Err(Status::KeyNotFound));
+        // The first item, which is the prepare, is in the middle of the snapshot.
+        pipe.step(&active, &replica, 1 << 20, 1);
+        assert_eq!(replica.bucket.high_prepared(VB), Ok(Seqno(0)));
+        assert_eq!(active.complete(b"\0k", &prepared, WAITER), Ok(Durable::Parked));
+        pipe.drain(&active, &replica);
+        assert_eq!(active.completed(b"\0k", &prepared).cas, prepared.cas);
+        assert!(active.recorder.woken.lock().contains(&WAITER));
+        pipe.drain(&active, &replica);
+        assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"v");
+        assert_eq!((status(&active).prepares, status(&replica).prepares), (0, 0));
+    }
+}
+
+#[test]
+fn a_write_that_is_to_be_on_disks_waits_for_both_and_holds_back_those_behind_it() {
+    let (mut active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    let first = set(&active, b"\0k", b"v", EVERYWHERE).unwrap();
+    let second = set(&active, b"\0l", b"w", MAJORITY).unwrap();
+    active.flush();
+    pipe.drain(&active, &replica);
+    assert_eq!(replica.bucket.high_prepared(VB), Ok(Seqno(0)), "not synced there");
+    for (key, prepared) in [(b"\0k", &first), (b"\0l", &second)] {
+        assert_eq!(active.complete(key, prepared, WAITER), Ok(Durable::Parked));
+    }
+    assert_eq!(replica.bucket.await_high_prepared(pipe.inflow(), Seqno(0), WAITER), Ok(Seqno(0)));
+    replica.flush();
+    assert!(replica.recorder.woken.lock().contains(&WAITER));
+    assert_eq!(replica.bucket.high_prepared(VB), Ok(second.seqno));
+    pipe.acknowledge(&active, &replica);
+    let (first, second) = (active.completed(b"\0k", &first), active.completed(b"\0l", &second));
+    assert!(first.seqno < second.seqno);
+}
+
+/// What began before goes by the level that it asked for.
+#[test]
+fn while_a_node_leaves_durable_writes_of_every_level_wait_for_both_disks() {
+    let (mut active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    let before = set(&active, b"\0k", b"v", MAJORITY).unwrap();
+    active.bucket.set_topology(VB, 1, Topology { to_disk: true, ..both() }, active.now()).unwrap();
+    let since = set(&active, b"\0l", b"w", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    active.completed(b"\0k", &before);
+    assert_eq!(active.complete(b"\0l", &since, WAITER), Ok(Durable::Parked));
+    replica.flush();
+    pipe.acknowledge(&active, &replica);
+    assert_eq!(active.complete(b"\0l", &since, WAITER), Ok(Durable::Parked), "not synced on the active");
+    active.flush();
+    active.completed(b"\0l", &since);
+    active.bucket.set_topology(VB, 1, both(), active.now()).unwrap();
+    let after = set(&active, b"\0m", b"x", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    active.completed(b"\0m", &after);
+    assert!(!set(&active, b"\0n", b"y", DurabilityLevel::None).unwrap().wait);
+}
+
+#[test]
+fn without_enough_copies_nothing_happens_at_all() {
+    let active = node(BucketKind::Couchbase, VbRole::Dead);
+    let alone = Topology { chains: vec![vec![A]], copies: 2, to_disk: false };
+    active.bucket.activate(VB, 1, alone, active.now()).unwrap();
+    let before = status(&active).history.high_seqno;
+    assert_eq!(set(&active, b"\0k", b"v", MAJORITY), Err(Status::DurabilityImpossible));
+    assert_eq!(status(&active).history.high_seqno, before);
+    let one_of_two = Topology { chains: vec![vec![A], vec![A, B]], copies: 2, to_disk: false };
+    active.bucket.set_topology(VB, 1, one_of_two, active.now()).unwrap();
+    assert_eq!(
+        set(&active, b"\0k", b"v", MAJORITY),
+        Err(Status::DurabilityImpossible),
+        "the chain to be counts"
+    );
+    active.bucket.set_topology(VB, 1, both(), active.now()).unwrap();
+    assert!(set(&active, b"\0k", b"v", MAJORITY).unwrap().wait);
+    let only = Topology { chains: vec![vec![A]], copies: 1, to_disk: false };
+    active.bucket.set_topology(VB, 2, only, active.now()).unwrap();
+    assert!(!set(&active, b"\0l", b"v", MAJORITY).unwrap().wait, "one copy is its own majority");
+    assert_eq!(get(&active, b"\0k").unwrap(), b"v", "of what was in progress too");
+}
