@@ -23,7 +23,7 @@ use crate::{
     buckets::{compaction, disk_guard, housekeeping, open::OpenBuckets, pacing},
     control::{self, Control, compacting, everywhere, flushing},
     copies::{orchestration::Orchestration, reconciler, reporting},
-    duties::clocks,
+    duties::{clocks, turns},
     files::{
         data_dir::{self, DataDir},
         disk::Disk,
@@ -265,6 +265,7 @@ impl Agreed {
         control.answer_peers();
         compacting::answer(&control);
         clocks::answer(&control);
+        turns::answer(&control);
         everywhere::answer(&control);
         flushing::answer(&control, &plane.shared, &plane.workers.notifier(), control_plane.handle());
         if let Some(init) = &options.init {

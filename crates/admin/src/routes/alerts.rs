@@ -7,10 +7,7 @@ use base::NodeId;
 use cluster::auth::Privilege;
 use http::reply::{self, Outcome, json_ok};
 use serde_json::{Value, json};
-use watch::{
-    alerts::{ALERTS, NODE_DOWN, PROBE_SILENT},
-    judge,
-};
+use watch::{alerts::ALERTS, judge, turns::is_shared};
 
 use super::{nodes, objectives, silences::silenced_until};
 use crate::{
@@ -49,13 +46,10 @@ async fn list(call: &Call) -> Outcome {
 fn by_what_they_are_about(
     told: impl Iterator<Item = (NodeId, FiringAlert)>,
 ) -> Vec<(Vec<NodeId>, FiringAlert)> {
-    let of_others = [NODE_DOWN.name, PROBE_SILENT.name];
     let mut firing: Vec<(Vec<NodeId>, FiringAlert)> = Vec::new();
     for (node, alert) in told {
         let is_same = |known: &FiringAlert| (&known.name, &known.subject) == (&alert.name, &alert.subject);
-        let known =
-            firing.iter_mut().find(|(_, known)| of_others.contains(&known.name.as_str()) && is_same(known));
-        match known {
+        match firing.iter_mut().find(|(_, known)| is_shared(&known.name) && is_same(known)) {
             Some((by, known)) => {
                 by.push(node);
                 known.since_secs = known.since_secs.min(alert.since_secs);

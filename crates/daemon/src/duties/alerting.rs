@@ -51,14 +51,11 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
         let is_silenced = |firing: &Firing| {
             silences.values().any(|one| one.covers(firing.about.name, &firing.subject, &this_node, now))
         };
+        let mut firing = control.to_send();
         if known.is_some() {
-            outbox
-                .look(control.alerting().firing(), is_silenced)
-                .iter()
-                .for_each(|change| sender.send(change));
+            outbox.look(firing.clone(), is_silenced).iter().for_each(|change| sender.send(change));
         }
         if mails_known.enabled {
-            let mut firing = control.alerting().firing();
             firing.retain(|one| mails_known.covers(one.about));
             mails.look(firing, is_silenced).iter().for_each(|change| mailer.send(change));
         }

@@ -8,4 +8,5 @@ mod objectives;
 mod probing;
 mod serving;
 mod ticks;
+pub(crate) mod turns;
 mod webhook;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::{control::Control, duties::history};
 use crate::{
-    duties::{alerting, clocks, objectives, probing},
+    duties::{alerting, clocks, objectives, probing, turns},
     setup::{
         error::ServeError,
         options::{InitBucket, InitOptions},
@@ -75,6 +75,7 @@ impl Control {
         runtime.spawn(clocks::run(Arc::clone(self), ended()));
         runtime.spawn(alerting::foretell(Arc::clone(self), ended()));
         runtime.spawn(alerting::run(Arc::clone(self), ended()));
+        runtime.spawn(turns::run(Arc::clone(self), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(front)
     }

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use watch::{
     alerts::{Board, Firing},
     touch::Touch,
+    turns::Turns,
 };
 
 use crate::statistics::{FiringFacts, of_alert};
@@ -13,6 +14,7 @@ use crate::statistics::{FiringFacts, of_alert};
 pub(crate) struct Alerting {
     pub(crate) board: Mutex<Board>,
     pub(crate) touch: Mutex<Touch>,
+    pub(crate) turns: Mutex<Turns>,
 }
 
 impl Alerting {
