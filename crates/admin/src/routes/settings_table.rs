@@ -146,7 +146,10 @@ pub(super) const SETTINGS: &[Settings] = &[
             ],
         )
     },
-    admin("logRedaction", &[("logRedactionLevel", Kind::OneOf(&["none", "partial"]))]),
+    Settings {
+        effect: Effect::Obeyed,
+        ..admin("logRedaction", &[("logRedactionLevel", Kind::OneOf(&["none", "partial"]))])
+    },
     admin("maxParallelIndexers", &[("globalValue", Kind::Int(1, 1024, 4))]),
     Settings {
         answers: true,

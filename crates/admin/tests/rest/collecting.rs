@@ -95,6 +95,21 @@ fn a_node_makes_an_archive_without_names_of_users() {
 }
 
 #[test]
+fn without_a_level_of_its_own_a_collection_is_redacted_as_the_setting_says() {
+    let node = TestNode::initialized();
+    assert_eq!(node.post("/settings/logRedaction", "logRedactionLevel=partial").status, 200);
+    assert_eq!(node.get("/settings/logRedaction").json(), json!({ "logRedactionLevel": "partial" }));
+    for (form, is_redacted) in [("nodes=*", true), ("nodes=*&logRedactionLevel=none", false)] {
+        assert_eq!(node.post(START, form).status, 200, "{form}");
+        let is_so = |task: &Value| {
+            let path = task["perNode"]["ns_1@127.0.0.1"]["path"].as_str();
+            ended(task) && path.is_some_and(|path| path.ends_with("-redacted.tar") == is_redacted)
+        };
+        task_when(&node, is_so);
+    }
+}
+
+#[test]
 fn every_node_has_an_archive_of_its_own_in_the_folder_that_is_named() {
     let (first, second) = two();
     let folder = tempfile::tempdir().unwrap();

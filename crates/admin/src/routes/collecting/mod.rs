@@ -15,7 +15,7 @@ use cluster::auth::Identity;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::nodes;
+use super::{nodes, settings};
 use crate::{
     node::time::{now_ms, rfc3339},
     request::{
@@ -187,8 +187,10 @@ fn wanted(call: &Call, form: &Form) -> Result<(Vec<NodeId>, Begin), Refusal> {
     let log_dir = folder("logDir", &mut errors);
     folder("tmpDir", &mut errors);
     let salt = form.get("logRedactionSalt");
+    let usual = settings::current(&call.meta, "logRedaction");
     let is_redacted = match form.get("logRedactionLevel") {
-        None | Some("none") => false,
+        None => usual["logRedactionLevel"] == "partial",
+        Some("none") => false,
         Some("partial") => true,
         Some(_) => {
             errors.insert("logRedactionLevel".into(), "log redaction should be none or partial".into());
