@@ -218,7 +218,8 @@ fn settings(name: &str, is_get: bool) -> There {
     }
 }
 
-/// Replication between clusters, and what is told to be missing.
+/// Requests that are told to be missing, those of replication between clusters among them, and the two about logs, which only full
+/// administrators may send.
 fn is_absent(path: &str) -> bool {
     let name = path.rsplit('/').find(|part| *part != "**").unwrap_or_default();
     let absent = ["remoteClusters", "replications", "createReplication", "cancelXDCR", "startLogsCollection"];
