@@ -7,7 +7,7 @@ use base::{
 use settee_engine::{Durable, Topology};
 
 use crate::{
-    A, B, EVERYWHERE, MAJORITY, WAITER, both, get, get_replica, node, pair, set, status,
+    A, B, EVERYWHERE, MAJORITY, WAITER, alone, both, get, get_replica, node, pair, set, status,
     support::pipe::VB,
 };
 
@@ -78,8 +78,7 @@ fn while_a_node_leaves_durable_writes_of_every_level_wait_for_both_disks() {
 #[test]
 fn without_enough_copies_nothing_happens_at_all() {
     let active = node(BucketKind::Couchbase, VbRole::Dead);
-    let alone = Topology { chains: vec![vec![A]], copies: 2, to_disk: false };
-    active.bucket.activate(VB, 1, alone, active.now()).unwrap();
+    active.bucket.activate(VB, 1, alone(A, 2), active.now()).unwrap();
     let before = status(&active).history.high_seqno;
     assert_eq!(set(&active, b"\0k", b"v", MAJORITY), Err(Status::DurabilityImpossible));
     assert_eq!(status(&active).history.high_seqno, before);
@@ -92,8 +91,7 @@ fn without_enough_copies_nothing_happens_at_all() {
     );
     active.bucket.set_topology(VB, 1, both(), active.now()).unwrap();
     assert!(set(&active, b"\0k", b"v", MAJORITY).unwrap().wait);
-    let only = Topology { chains: vec![vec![A]], copies: 1, to_disk: false };
-    active.bucket.set_topology(VB, 2, only, active.now()).unwrap();
+    active.bucket.set_topology(VB, 2, alone(A, 1), active.now()).unwrap();
     assert!(!set(&active, b"\0l", b"v", MAJORITY).unwrap().wait, "one copy is its own majority");
     assert_eq!(get(&active, b"\0k").unwrap(), b"v", "of what was in progress too");
 }

@@ -49,6 +49,11 @@ fn both() -> Topology {
     Topology { chains: vec![vec![A, B]], copies: 2, to_disk: false }
 }
 
+/// One of so many copies.
+fn alone(node: NodeId, copies: u8) -> Topology {
+    Topology { chains: vec![vec![node]], copies, to_disk: false }
+}
+
 /// The same two after the second has taken over.
 fn turned() -> Topology {
     Topology { chains: vec![vec![B, A]], copies: 2, to_disk: false }
@@ -307,10 +312,7 @@ fn a_drained_active_brings_what_is_in_progress_to_its_end_before_it_leaves() {
         assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(None));
         let last = active.bucket.seal(VB, 1).unwrap();
         pipe.drain(&active, &replica);
-        replica
-            .bucket
-            .activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1, to_disk: false }, replica.now())
-            .unwrap();
+        replica.bucket.activate(VB, 2, alone(B, 1), replica.now()).unwrap();
         active.bucket.make_dead(VB, 2).unwrap();
         assert!(active.recorder.woken.lock().contains(&WAITER));
         let committed = active.completed(b"\0k", &prepared);
@@ -336,10 +338,7 @@ fn what_is_not_drained_in_time_is_ambiguous_to_whoever_leaves_and_committed_once
     assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(None), "sealed is sealed");
     pipe.drain(&active, &replica);
     assert_eq!((status(&active).prepares, status(&active).history.high_seqno), (1, last));
-    replica
-        .bucket
-        .activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1, to_disk: false }, replica.now())
-        .unwrap();
+    replica.bucket.activate(VB, 2, alone(B, 1), replica.now()).unwrap();
     active.bucket.make_dead(VB, 2).unwrap();
     assert!(active.recorder.woken.lock().contains(&WAITER));
     assert_eq!(active.complete(b"\0k", &prepared, WAITER), Err(Status::SyncWriteAmbiguous));
@@ -582,10 +581,7 @@ fn a_damaged_open_prepare_makes_its_key_unreadable_and_nothing_else() {
     assert_eq!(disk.damage(b"prepared and never committed"), 1);
     active = active.crash();
     active.warm_up();
-    active
-        .bucket
-        .activate(VB, 2, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, active.now())
-        .unwrap();
+    active.bucket.activate(VB, 2, alone(A, 1), active.now()).unwrap();
     for _ in 0..3 {
         assert_eq!(get(&active, b"\0k"), Err(Status::TemporaryFailure), "neither the old version nor none");
         assert_eq!(get(&active, b"\0l").unwrap(), b"another document");
@@ -595,10 +591,7 @@ fn a_damaged_open_prepare_makes_its_key_unreadable_and_nothing_else() {
     active.flush();
     active = active.crash();
     active.warm_up();
-    active
-        .bucket
-        .activate(VB, 3, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, active.now())
-        .unwrap();
+    active.bucket.activate(VB, 3, alone(A, 1), active.now()).unwrap();
     assert_eq!(get(&active, b"\0k").unwrap(), b"written again");
 }
 
@@ -693,9 +686,7 @@ fn dropped_contents_are_gone_for_good() {
     let options =
         BucketOptions { vbuckets: 1, shards: 1, role: VbRole::Dead, ..options(BucketKind::Couchbase) };
     let mut rig = Rig::over(options, Arc::default(), disks, Clock(0));
-    rig.bucket
-        .activate(VB, 1, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, rig.now())
-        .unwrap();
+    rig.bucket.activate(VB, 1, alone(A, 1), rig.now()).unwrap();
     set(&rig, b"\0k", b"v", DurabilityLevel::None).unwrap();
     rig.flush();
     assert_eq!(rig.bucket.drop_vb(VB, rig.now()), Err(Status::NotMyVbucket), "not while it is served");
@@ -721,9 +712,7 @@ fn dropped_contents_are_gone_for_good() {
         assert_eq!((found.complete, found.history.high_seqno), (false, Seqno(0)));
         rig = rig.crash();
     }
-    rig.bucket
-        .activate(VB, 3, Topology { chains: vec![vec![A]], copies: 1, to_disk: false }, rig.now())
-        .unwrap();
+    rig.bucket.activate(VB, 3, alone(A, 1), rig.now()).unwrap();
     let hashed = HashedKey::new(DocKey::trusted(b"\0k"));
     assert_eq!(rig.bucket.get(VB, hashed, rig.now(), |_| ()), Err(Status::KeyNotFound.into()));
 }
