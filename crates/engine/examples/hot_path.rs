@@ -1,5 +1,5 @@
-//! What one GET and one SET cost inside the engine, without network or disk: nanoseconds of processor time per operation
-//! on one thread, keys in random order, in batches of 16 with and without prefetching.
+//! Measures what one GET and one SET cost inside the engine, without network or disk: nanoseconds of processor time per
+//! operation. One thread uses keys in random order, in batches of 16, with and without prefetching.
 //!
 //! `cargo run --release -p settee-engine --example hot_path [items] [value bytes] [directory for a segment log]`
 

@@ -1,6 +1,6 @@
-//! What reading and setting one field of a JSON document costs, beside parsing the document into a tree: processor time
-//! (median of the rounds) and allocations. Documents are orders, objects inside arrays inside an object, with text that
-//! has escapes in it.
+//! Measures what it costs to read and to set one field of a JSON document, and to parse the document into a tree. Costs
+//! are processor time (median of the rounds) and allocations. Documents are orders, objects inside arrays inside an
+//! object, with text that has escapes in it.
 //!
 //! `cargo run --release -p settee-engine --example subdoc [document bytes]`
 

@@ -1,8 +1,8 @@
 //! How the engine answers "not yet" and says "now" later.
 //!
-//! The engine owns no connection. A request that must wait is parked by its caller under a [`Waiter`]; when the
-//! reason is gone the engine hands that waiter to the [`Notifier`] and forgets it. A wake-up carries no result:
-//! the caller asks again and learns the state of things. Spurious wake-ups are allowed, lost ones are not.
+//! The engine owns no connection. The caller parks a request that must wait under a [`Waiter`]. When the reason is gone
+//! the engine hands that waiter to the [`Notifier`] and forgets it. A wake-up carries no result: the caller asks again
+//! and learns the state of things. Spurious wake-ups are allowed, lost ones are not.
 
 use base::Status;
 

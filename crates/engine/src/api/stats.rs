@@ -1,5 +1,5 @@
-//! What a bucket reports: plain numbers, gathered on demand from per-vBucket counters, named in the words of
-//! Couchbase's published statistics so that the caller only has to print them.
+//! What a bucket reports: plain numbers, gathered on demand from per-vBucket counters. They have the names of
+//! Couchbase's published statistics, so that the caller only has to print them.
 
 use base::{Cas, CollectionId, Seqno, VbId, VbRole, VbUuid};
 use storage::StoreStats;

@@ -6,7 +6,7 @@
 //! - A tombstone (or absence) is noted if no version can have come and gone since the read began.
 //!
 //! What does not fit is dropped. The woken request is executed again, and asks again. A stale locator leads to a lookup
-//! by key, and a record that cannot be read is an error that the request answers: never "not found".
+//! by key. A record that cannot be read is an error that the request answers: never "not found".
 
 use std::sync::atomic::Ordering;
 

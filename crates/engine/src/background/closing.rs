@@ -1,7 +1,7 @@
 //! The clean end of a bucket: everything that was acknowledged goes to disk, and the disk learns that nothing is missing.
 //!
 //! - Each shard is closed for itself. What one of them cannot write keeps no other from being written and closed.
-//! - A full disk is not the end: the compactor's thread has stopped by now, so closing compacts for itself, and goes on for as
+//! - A full disk is not the end. The compactor's thread has stopped by now, so closing compacts for itself, and goes on for as
 //!   long as that helps.
 //! - A shard is marked as closed cleanly only after all of it is synced. The caller learns of every other one, and how much of it
 //!   is not known to be on disk.

@@ -1,11 +1,12 @@
 //! Expired documents that are on disk only: they are to go like all others, though no walk through a table meets them.
 //!
-//! A vBucket knows a time before which none of those that left for the disk expires. When it has come, the backfill
-//! thread reads the keys of the vBucket, a piece at a time, and asks for what is due to be fetched. In the table it is
-//! met by the expiry pager. Such a pass reads every key of the vBucket, so there is one per vBucket every ten minutes
-//! at most. A client that asks for an expired document does not wait for it. While clients wait for the disk a pass
-//! waits. If they wait for long the pass ends, because compaction cannot remove the files that it reads from. It begins
-//! again when no client waits any more, and passes over what it has brought into the table before.
+//! A vBucket knows a time before which none of those that left for the disk expires. When that time has come, the
+//! backfill thread reads the keys of the vBucket, a piece at a time. It asks for the documents that are due to be
+//! fetched. Once they are in the table, the expiry pager meets them. Such a pass reads every key of the vBucket, so
+//! there is one per vBucket every ten minutes at most. A client that asks for an expired document does not wait for it.
+//! While clients wait for the disk a pass waits. If they wait for long the pass ends, because compaction cannot remove
+//! the files that it reads from. It begins again when no client waits any more, and passes over what it has brought
+//! into the table before.
 
 use base::{DocKey, HashedKey, Now, Seqno, VbId, VbRole};
 use storage::{BackfillOptions, RecordKind};

@@ -3,7 +3,7 @@
 //! The list of cold keys knows short hashes, not keys. So nothing can be taken off it for a collection that was dropped, or for
 //! a document that was lost. Another key may have the same short hash, and without its entry it would be taken for absent. What
 //! may go is counted instead. When that is much of a vBucket's list, the backfill thread makes the list anew from the keys that
-//! are on disk, and puts it in the place of the old one.
+//! are on disk. The new list takes the place of the old one.
 //!
 //! 1. The new list begins at the vBucket's last seqno B. The keys are read as of a moment when all up to B is synced.
 //! 2. The keys are sorted by hash and settled a few per lock hold: what the table does not have goes on the new list.

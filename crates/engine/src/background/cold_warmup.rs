@@ -3,8 +3,8 @@
 //! vBucket by vBucket the disk is asked for the newest version of every key. While memory has room the documents go
 //! into the table, values included. Of the others the keys are gathered, sorted by hash, and *settled* a few per lock
 //! hold. A key that the table has by then was written or fetched meanwhile; every other key becomes a cold key. Up to
-//! the hash that has been settled the table and the cold keys are right, beyond it requests ask the disk, as in any
-//! vBucket being loaded.
+//! the hash that has been settled the table and the cold keys are right. For hashes beyond it requests ask the disk, as
+//! in any vBucket being loaded.
 //!
 //! Memory meanwhile: what a backfill takes, and the keys of one vBucket.
 //!

@@ -137,8 +137,8 @@ impl Liveness for Paced<'_> {
     }
 
     fn takes_in(&self) -> bool {
-        // Asked when the copies are part of the store: warm-up, which says so before it looks what it has to read, either has
-        // said so or is going to find them.
+        // The store asks this when the copies are part of it. Warm-up sets the flag before it looks what it has to read. So
+        // either it has set the flag by now, or it is going to find the copies.
         let takes_in = self.env.shard.takes_in.load(Ordering::Acquire);
         self.takes_in.store(takes_in, Ordering::Relaxed);
         takes_in

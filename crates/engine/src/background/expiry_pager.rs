@@ -1,9 +1,9 @@
-//! Housekeeping of documents that should be gone: past their expiry, in a collection that was dropped, or, where there is
-//! no disk to keep them, tombstones past the purge interval. Where this node is not the active nothing expires: the active
+//! Housekeeping of documents that should be gone: past their expiry, or in a collection that was dropped. Where no disk
+//! keeps tombstones, those past the purge interval go too. Where this node is not the active nothing expires: the active
 //! tells what has.
 //!
-//! Walks vBucket by vBucket, a few documents per lock hold, and skips vBuckets in which nothing can be due: each knows
-//! a time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
+//! Walks vBucket by vBucket, a few documents per lock hold. It skips vBuckets in which nothing can be due: each knows a
+//! time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
 //! when they are met. So there is no hurry, and two rules bound the cost. After a walk a vBucket rests, the longer the
 //! larger it is, even if a document of it expires every second. While a shard has many tombstones to write, its
 //! documents wait.
@@ -217,8 +217,8 @@ fn remove(
     deferred: &mut DeferredEffects<'_>,
     wanted: &mut Vec<Box<[u8]>>,
 ) -> bool {
-    // SAFETY: the id comes from a scan of this table under the lock that is still held, and removing one item leaves
-    // the others where they are.
+    // SAFETY: the id comes from a scan of this table under the lock that is still held. Removing one item leaves the
+    // others where they are.
     let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
     let (key, seqno, expiry): (Box<[u8]>, Seqno, u32) = (item.key().into(), item.seqno(), item.expiry());
     let key = HashedKey::new(DocKey::trusted(&key));

@@ -3,18 +3,18 @@
 //! 1. empties the copies that are to begin anew or to go ([`Bucket::reset_copies`]), and raises the shard's CAS ceiling when the
 //!    clock comes near it;
 //! 2. returns, unless somebody waits for persistence, the oldest dirty mutation is old enough or there are many;
-//! 3. takes the checkpoint of every dirty vBucket *whole*, with the vBucket's state, so that of two versions of a key
-//!    only the newer one is written. It commits in groups and reads the items without any lock: they are immutable and
-//!    stay in the checkpoint until published. Of a checkpoint that is too large for one part it takes a prefix, and of
-//!    every key in it the last version, superseded or not. So the disk always has everything up to one seqno;
+//! 3. takes the checkpoint of every dirty vBucket *whole*, with the vBucket's state. So of two versions of a key only
+//!    the newer one is written. It commits in groups and reads the items without any lock: they are immutable and stay
+//!    in the checkpoint until published. Of a checkpoint that is too large for one part it takes a prefix. Of every key
+//!    in the prefix it takes the last version, superseded or not. So the disk always has everything up to one seqno;
 //! 4. syncs once what was written by then. It stops writing earlier where clients wait for a thread that waits for the
 //!    flusher's lock ([`crate::shard::Gate::ask_for_way`]);
 //! 5. publishes, vBucket by vBucket under its lock. Items become clean and get their locator. Tombstones leave the
 //!    table, and entries that no cursor needs leave the checkpoint. The persisted seqno rises, and waiters are woken.
 //!    Durable writes that were prepared are committed; the next batch writes the commits.
 //!
-//! When the disk is full, parts that found no room count as not taken and are tried again later. Those of vBuckets with
-//! deletions are tried at once, one by one: the store keeps a reserve for parts that make more obsolete than they add.
+//! When the disk is full, parts that found no room count as not taken and are tried again later. Parts of vBuckets with
+//! deletions are tried at once, one by one. The store keeps a reserve for parts that make more obsolete than they add.
 //! (A deletion behind an unwritten document of the same vBucket cannot go before it.) Any other failure poisons the
 //! shard: everything stays in memory and readable, nothing is written any more.
 
@@ -59,10 +59,11 @@ const RECORD_BYTES: usize = size_of::<Record<'_>>() + size_of::<Locator>();
 const LISTS_SHARE: u64 = 64;
 /// However small the bucket is: for some thousand items.
 const LISTS_BYTES_MIN: u64 = 128 << 10;
-/// Bytes written by a flush after which it is told what the store's indexes take by now; after less than that it is what it
-/// was, and statistics tell in any case.
+/// After a flush that wrote at least this many bytes, the shard learns how much memory the store's indexes take by now.
+/// After smaller flushes the figure stays as it was; statistics bring it up to date in any case.
 const ACCOUNT_BYTES: u64 = 1 << 20;
-/// Items of one part at most, where lists may be so long: as many as can be counted in a hold of their vBucket's lock of about a millisecond.
+/// Upper bound for the items of one part, where lists may be so long. As many can be counted while the vBucket's lock is held for
+/// about a millisecond.
 const PART_ITEMS_MAX: usize = 16 * 1024;
 /// Items looked at per lock hold: of more it is found out afterwards which are superseded, by their keys.
 const LOOK_ITEMS_MAX: usize = 2048;
@@ -124,16 +125,18 @@ impl Bucket {
         self.shards.get(shard).map_or(0, |shard| shard.gate.durable())
     }
 
-    /// The next flush of a shard is put off until so many durable writes wait for it: [`Work::Flush`] then tells, and
-    /// nothing else does until this is taken back with 0. A caller that puts it off must not do so for long.
+    /// Puts the next flush of a shard off until so many durable writes wait for it. Then the engine asks for it with
+    /// [`Work::Flush`]. Nothing else asks for a flush until the caller takes this back with 0. A caller that puts it
+    /// off must not do so for long.
     pub fn gather_durable(&self, shard: usize, expected: usize) {
         if let Some(shard) = self.shards.get(shard) {
             shard.gate.gather(expected);
         }
     }
 
-    /// Writes dirty documents of a shard; syncs when someone waits for persistence or the oldest unsynced mutation is
-    /// older than [`FlushReport::SYNC_WITHIN_MILLIS`]; publishes what became durable and wakes who waited for it.
+    /// Writes dirty documents of a shard. Syncs when a client waits for persistence or the oldest unsynced mutation is
+    /// older than [`FlushReport::SYNC_WITHIN_MILLIS`]. Publishes what became durable, and wakes the requests that
+    /// waited for it.
     pub fn flush(&self, shard: usize, now: Now) -> FlushReport {
         self.flush_shard(shard, now, false)
     }

@@ -2,14 +2,15 @@
 //!
 //! Walks the vBuckets round and round, a few documents per lock hold, and remembers where it stopped. It gathers the
 //! frequencies that it meets in a histogram of what could go. From that it derives how frequently a document may be
-//! used and still go, so that one lap frees about as much as has to be. In persistent buckets only what is clean, which
-//! means synced, loses its value; key, metadata and frequency stay with the place of the value on disk.
+//! used and still go. So one lap frees about as much as has to be freed. In persistent buckets only what is clean,
+//! which means synced, loses its value. Key, metadata and frequency stay with the place of the value on disk.
 //!
-//! Frequencies are aged by uses, not by laps: when a vBucket has been read so many times as its documents in memory
-//! times [`USES_PER_AGE`](crate::bucket::pagers::USES_PER_AGE), what they have counted is halved. So one pass over everything, however many laps of the pager it
-//! causes, adds one to every document and ages few: what was in use before it still is the most frequent afterwards.
-//! A document whose value is on disk only goes on ageing, and coming back it is what it was. Only what is hardly
-//! used at all loses a little with every lap: of documents that are written and never read, the oldest go first.
+//! Frequencies are aged by uses, not by laps. The measure is the number of a vBucket's documents in memory times
+//! [`USES_PER_AGE`](crate::bucket::pagers::USES_PER_AGE). When the vBucket has been read that many times, what its documents have
+//! counted is halved. One pass over everything may cause several laps of the pager. However many it causes, the pass adds one to
+//! every document and ages few. What was in use before the pass is still the most frequent afterwards. A document whose value is on
+//! disk only goes on ageing, and coming back it is what it was. Only what is hardly used at all loses a little with every lap: of
+//! documents that are written and never read, the oldest go first.
 
 use std::sync::atomic::Ordering;
 

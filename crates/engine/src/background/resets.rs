@@ -10,8 +10,8 @@ use crate::{
     vbucket::VBucket,
 };
 
-/// With so many copies to be emptied none waits for more: each time that some are, a compaction under way is given up, and a manifest is
-/// written.
+/// With so many copies to be emptied the flusher does not wait for more. Each time that it empties some, a compaction under way is
+/// given up and a manifest is written.
 const AT_ONCE: usize = 64;
 
 impl Bucket {
@@ -52,8 +52,8 @@ impl Bucket {
         done
     }
 
-    /// A copy that is about to be emptied says so from here on: it may be given another role, and stand for election, while the
-    /// disk is at it. Returns whether it is to go still.
+    /// A copy that is about to be emptied says so from here on. While the disk empties it, it may be given another role and
+    /// stand for election. Returns whether it is to go still.
     fn begin_to_go(&self, vb: VbId, reset: Reset) -> bool {
         self.slot(vb).is_ok_and(|(slot, _)| {
             let mut v = slot.vb.lock();

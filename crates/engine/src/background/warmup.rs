@@ -1,6 +1,6 @@
 //! Loading the documents of a shard after a start.
 //!
-//! The disk is read in whatever order is fastest, superseded versions and tombstones included, so until the end the
+//! The disk is read in whatever order is fastest, superseded versions and tombstones included. So until the end the
 //! table may hold a version that is not the newest. Requests do not see that. While a vBucket is being loaded its table
 //! is believed only about keys written since the start, and keys that were looked up individually. For all others a
 //! request fetches. Tombstones stay in the table until the end, so that an older version of the key read later does not
@@ -8,10 +8,10 @@
 //! one by one. Then values are loaded in the disk's order until memory reaches the low watermark, then metadata only.
 //! What is written meanwhile is in the table already and not read again: warm-up ends even where writers are faster.
 //!
-//! Compaction goes on meanwhile ([`crate::background::compactor`]). What it takes out of the store before it was read here it has told
-//! the table itself: [`Shard::takes_in`] is set before warm-up looks what it has to read.
+//! Compaction goes on meanwhile ([`crate::background::compactor`]). When it takes a record out of the store that was not read here
+//! yet, it has told the table of it. For that [`Shard::takes_in`] is set before warm-up looks what it has to read.
 //!
-//! A shard in which something could not be read stays like that after the end: what was lost may have been the newest
+//! A shard in which something could not be read stays like that after the end. What was lost may have been the newest
 //! version of any key. So each key is looked up on disk once before the table is believed about it. A request for a
 //! lost one is told that it is unreadable. It is told neither that the key is absent, nor an older version.
 

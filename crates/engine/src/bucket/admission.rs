@@ -251,8 +251,8 @@ impl Bucket {
         self.gatekeeper.step()
     }
 
-    /// Where the bucket stands between where mutations are paced (0, and below) and where they are refused (100, and above),
-    /// as of now, whatever step was last told.
+    /// The bucket's pressure as of now, whatever step was last told. It is 0 up to where mutations are paced, and 100 from
+    /// where they are refused.
     #[must_use]
     pub fn pressure_percent(&self) -> u8 {
         (self.pressure() * 100.0).clamp(0.0, 100.0) as u8

@@ -47,8 +47,8 @@ impl Bucket {
         pools.into_iter().max_by_key(|entry| entry.1).unwrap_or((Pool::Items, 0))
     }
 
-    /// All pools. Of what the arenas hold `table_bytes` are tables; `queued_bytes` of documents are in queues, of which
-    /// whatever exceeds `item_bytes`, the documents in the tables, is there alone.
+    /// All pools. Of the bytes that the arenas hold, `table_bytes` are tables and the rest documents. Documents in the
+    /// tables take `item_bytes`. Whatever the rest has beyond those is in queues alone, up to `queued_bytes`.
     pub(crate) fn pool_bytes(&self, table_bytes: u64, item_bytes: u64, queued_bytes: u64) -> PoolBytes {
         let mut sum = PoolBytes::default();
         self.pools.add_to(&mut sum);

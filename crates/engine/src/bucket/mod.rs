@@ -1,7 +1,8 @@
 //! The bucket: opening it, changing its settings and manifest, emptying and closing it, and the way to its vBuckets.
 //!
-//! What clients do to documents is in [`crate::client::ops`], what happens in the background in the module named after it
-//! (`flusher`, `bg_fetcher`, `warmup`, `expiry_pager`, `item_pager`, `compactor`); both are further methods of [`Bucket`].
+//! What clients do to documents is in [`crate::client::ops`]. What happens in the background is in the module named after
+//! it: `flusher`, `bg_fetcher`, `warmup`, `expiry_pager`, `item_pager`, `compactor`. Both are further methods of
+//! [`Bucket`].
 
 pub(crate) mod admission;
 mod durable_writes;
@@ -328,8 +329,8 @@ impl Bucket {
         Ok(Wait::Parked)
     }
 
-    /// Of every vBucket in one of these roles the last seqno that is visible to clients; with a collection, the last at which
-    /// that collection changed.
+    /// Of every vBucket in one of these roles, the last seqno that is visible to clients. With a collection, it is the last
+    /// seqno at which that collection changed.
     #[must_use]
     pub fn seqnos(&self, collection: Option<CollectionId>, roles: &[VbRole]) -> Vec<(VbId, Seqno)> {
         let of = |slot: &Slot| {
@@ -362,8 +363,8 @@ impl Bucket {
         Ok(slot.vb.lock().failover.log().to_vec())
     }
 
-    /// Whether the disk has less space left than it is to have: mutations that grow are refused until it has more again,
-    /// and compaction takes what it can get.
+    /// Whether the disk has less space left than it should have. Mutations that grow are refused until it has more
+    /// again, and compaction takes what it can get.
     pub fn set_disk_low(&self, low: bool) {
         self.shards.iter().for_each(|shard| shard.gate.set_low(low));
     }
@@ -465,8 +466,8 @@ fn check(options: &BucketOptions, stores: usize) -> Result<(), OpenError> {
 /// What a store knows of vBuckets.
 type States = Vec<(VbId, VbState)>;
 
-/// Opens one shard: its vBuckets as the store knows them, actives under a new branch unless the last stop was clean, with the
-/// CAS ceiling ahead of the clock; all of that synced. The states it replaced come with it.
+/// Opens one shard: its vBuckets as the store knows them, with the CAS ceiling ahead of the clock. Actives begin under a new
+/// branch unless the last stop was clean. All of that is synced. The states it replaced come with it.
 fn open_shard(
     options: &BucketOptions,
     index: usize,

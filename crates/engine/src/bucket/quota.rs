@@ -5,9 +5,9 @@
 //! refused only when that does not help. The same holds for what is dirty: that cannot be ejected before it is synced,
 //! so it has a limit of its own, per shard.
 //!
-//! Between the limit and the quota is the *reserve*: for deletions (tombstones are written before they go), touches, and
+//! Between the limit and the quota is the *reserve*. It is for deletions (tombstones are written before they go), touches, and
 //! values that readers bring back from disk. A cache has none, since it can always drop something. Tables grow by doubling, and
-//! what that takes has not been asked for: where it has used the reserve up, touches overdraw the quota a little.
+//! no room is asked for what that takes. Where it has used the reserve up, touches overdraw the quota a little.
 
 use std::sync::atomic::Ordering;
 
@@ -33,8 +33,8 @@ const SHORT_SHARE: u64 = 16;
 /// Documents that a mutation looks at when it helps the pager.
 const HELP: Budget = Budget { items: 512, bytes: 4 << 20 };
 
-/// Bytes of a quota that one shard can make use of: what its arena reaches, less what a quota may be overdrawn by, and by what
-/// one shard may have more than others.
+/// Bytes of a quota that one shard can make use of. That is what its arena reaches, less two amounts: what a quota may be
+/// overdrawn by, and what one shard may have more than others.
 pub const SHARD_QUOTA_MAX: u64 = usable(RESERVE_BYTES_MAX);
 
 /// Percent of the quota that may be queued for cursors only, by default.
@@ -74,8 +74,8 @@ impl Bucket {
         self.pager_called.load(Ordering::Acquire) || self.mem_used() > self.watermarks().0
     }
 
-    /// How urgent it is to make room: 0 up to the high watermark, and 1 where feeds that are behind begin to be sent to
-    /// the disk. That is the next step for making room.
+    /// How urgent it is to make room: 0 up to the high watermark, and 1 where slow feeds begin to be sent to the disk.
+    /// That is the next step for making room.
     #[must_use]
     pub fn room_urgency(&self) -> f64 {
         let room = self.settings.room();
@@ -134,8 +134,8 @@ impl Bucket {
         self.is_at_ease(env, bytes) || self.make_room_up_to(self.settings.usable_bytes(), env, bytes)
     }
 
-    /// The same for what puts another version in the place of one that is there: that may overdraw the quota a little, and
-    /// where little is dirty it is not what fills the memory.
+    /// The same for a version that takes the place of one that is there. It may overdraw the quota a little. Where little
+    /// is dirty it always fits: then such versions are not what fills the memory.
     #[inline]
     pub(crate) fn fits_overdraft(&self, env: &Env<'_>, bytes: usize) -> bool {
         self.is_at_ease(env, bytes)

@@ -1,13 +1,15 @@
 //! How near a bucket's files are to the space that they may take.
 //!
-//! Nothing on disk is overwritten in place, so a part of it is dead. Up to twice what is alive, and some segments, is compaction's
-//! to keep: it takes the more of the disk and of a processor the nearer that is ([`Bucket::space_ratio`]). Where that does not
-//! suffice, since more is overwritten than it reclaims beside those who write, writers are paced ([`crate::pressure::pacing`]).
+//! Nothing on disk is overwritten in place, so a part of it is dead. It is compaction's task to keep the files below twice what is
+//! alive, and some segments. The nearer they come to that, the more of the disk and of a processor compaction takes
+//! ([`Bucket::space_ratio`]). Where that does not suffice, since more is overwritten than it reclaims beside those who write,
+//! writers are paced ([`crate::pressure::pacing`]).
 //!
 //! Invariant: as long as compaction makes headway, a shard's files settle below [`Bucket::space_limit`], however much
 //! is written and for how long. Only what its step in progress is about to give back may lie above (256 MiB at most).
-//! Where it reclaims less than a sixteenth of what the disk takes they may come to as much again beyond where writers
-//! begin to be paced. Further they go when what was alive is deleted. It is the same while the bucket is being loaded.
+//! Where compaction reclaims less than a sixteenth of what the disk takes, files may pass the limit. They may then come
+//! as far beyond it as the limit is beyond where writers begin to be paced. Further they go when what was alive is
+//! deleted. It is the same while the bucket is being loaded.
 
 use storage::SpaceUse;
 
@@ -15,8 +17,8 @@ use crate::{bucket::Bucket, shard::Shard};
 
 /// Stores with less than this are as compact as need be.
 const TOLERATED: u64 = 16 << 20;
-/// What is alive may lie beside so many times as much that is dead, and some segments: the one that is written to, and another that
-/// is not settled yet, are nothing for compaction.
+/// So many times as much dead data may lie beside what is alive, and some segments. Compaction can do nothing about two segments:
+/// the one that is written to, and another that is not settled yet.
 const DEAD_SHARE: u64 = 1;
 const SEGMENTS: u64 = 2;
 /// From there to where writers have what is reclaimed and no more it is this part of what is alive, and as many
@@ -61,8 +63,8 @@ impl Bucket {
         })
     }
 
-    /// Where the shard that is worst off is between where writers are paced for the sake of space (zero) and the limit (one), and
-    /// the bytes that compaction has reclaimed, ever, of all shards.
+    /// The pressure of the shard that is worst off: zero where writers begin to be paced for the sake of space, one at the limit.
+    /// With it the bytes that compaction has reclaimed, ever, of all shards.
     pub(crate) fn space(&self) -> (f64, u64) {
         let spaces = self.shards.iter().filter_map(Shard::space);
         spaces.fold((f64::NEG_INFINITY, 0), |(worst, reclaimed), space| {

@@ -6,7 +6,7 @@
 //! on from there, or the place has been lost again and the next backfill does.
 //!
 //! The reading thread changes the cursor's place, and it can be late. So a feed reads the checkpoint only from a place that
-//! is right behind the last seqno that it has told, and announces a snapshot only from there.
+//! is right behind the last seqno that it has told. It announces a snapshot only from there.
 
 use std::{collections::VecDeque, fmt, mem, sync::Arc};
 
@@ -28,8 +28,8 @@ use crate::{
 
 /// Entries of the checkpoint that are looked at per lock hold.
 const CHUNK: usize = 256;
-/// Of a copy that follows another node's so much is told whole, even to a consumer that asks for less: one that stops inside of a snapshot
-/// has to begin anew.
+/// So many bytes of a copy that follows another node's are told whole, even to a consumer that asks for less. A consumer that stops
+/// inside of a snapshot has to begin anew.
 const WHOLE_BYTES: usize = 1 << 20;
 
 /// See [`crate::feed`]. Dropping it frees everything that was kept for it.
@@ -285,8 +285,8 @@ impl Feed {
             let is_wanted = options.prepares || !kind_of(item).is_prepared();
             if is_wanted && options.filter.passes(DocKey::trusted(item.key())) {
                 let mut told = FeedItem::of_version(item, &shard.arena, options.keys_only);
-                // In a snapshot whose beginning was told before, or to this node from disk, the prepare need not have been: there a commit
-                // is a version like any other.
+                // A snapshot's beginning may have been told before, or to this node from disk. Then the prepare need not have been
+                // told: in such a snapshot a commit is a version like any other.
                 if options.prepares && commits != Seqno(0) && item.seqno() > through {
                     told.prepared = commits;
                 }

@@ -47,8 +47,8 @@ struct Read {
 
 impl Bucket {
     /// Reads what feeds and range scans of a shard need from disk (memory-only: from the tables). Blocks on the disk, so
-    /// it wants a thread of its own; to be called when asked for by [`Work::Backfill`], at once again while there is more,
-    /// and every now and then.
+    /// it wants a thread of its own. That thread calls it when [`Work::Backfill`] asks for it, and every now and then. It
+    /// calls it again at once while the report says that more is to do.
     pub fn run_backfills(&self, shard: usize, now: Now) -> StepReport {
         let mut report = StepReport::default();
         let (Some(shard), Some(readers)) = (self.shards.get(shard), self.readers.get(shard)) else {

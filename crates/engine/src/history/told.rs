@@ -34,8 +34,8 @@ impl FeedFilter {
 pub struct FeedOptions {
     /// The last seqno that the consumer has.
     pub from: Seqno,
-    /// The first snapshot reaches at least this seqno (zero: no matter). It is for a consumer that stopped inside a snapshot
-    /// that was to end there, or that is no copy before it has everything up to there.
+    /// The first snapshot reaches at least this seqno (zero: no matter). It is for two kinds of consumers. One stopped
+    /// inside a snapshot that was to end there. The other is no copy before it has everything up to there.
     pub through: Seqno,
     /// The consumer stopped inside a snapshot, which may have been read from disk and have left out how durable writes ended. The rest
     /// is read from disk as well, so that it says again what is completed.

@@ -1,8 +1,8 @@
 //! Whether bytes are one JSON text (RFC 8259), and nothing more: every stored value is asked, so this builds no tree
 //! and allocates nothing. Strings are scanned eight bytes at a time.
 //!
-//! The values of sub-document operations are asked the same, in the place they are to take: one value, or several
-//! with commas between, and no deeper than fits there.
+//! The values of sub-document operations are checked in the same way, for the place they are to take. There may be one
+//! value or several with commas between, and they may be no deeper than fits there.
 
 pub mod subdoc;
 

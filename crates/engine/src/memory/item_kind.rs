@@ -1,8 +1,8 @@
 //! What an item says about its key, in the terms of the disk.
 //!
 //! Only documents and tombstones are ever in a table. A prepare or abort is queued in its checkpoint, and a prepare held by
-//! its vBucket as well. All but documents carry the header's "deleted" bit and are never paged, so that the bits of their
-//! frequency are free to say which they are.
+//! its vBucket as well. All but documents carry the header's "deleted" bit and are never paged. So the bits of their
+//! frequency are free to say which kind they are.
 
 use base::{VbId, bucket::DurabilityLevel};
 use storage::{Locator, RecordKind, RecordMeta};

@@ -2,7 +2,7 @@
 //!
 //! Keyed by the 64-bit key hash, which the request has computed already. The key itself is kept and compared, so that
 //! two keys with one hash never pass for each other. The second of such a pair cannot be entered while the first is
-//! there: callers answer "busy", which somebody who constructs collisions may well be told.
+//! there. Callers then answer "busy", which a client that constructs collisions may well be told.
 //!
 //! Also here: telling which versions of a sequence are superseded within it.
 

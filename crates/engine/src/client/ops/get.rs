@@ -49,8 +49,10 @@ impl Bucket {
     /// there, and stays as it is until the active says that it is gone. `read` runs under the vBucket's lock.
     ///
     /// # Errors
-    /// `NotMyVbucket` when it has none, `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the copy is in the making
-    /// and the document may be still to come; [`Refusal::Fetch`] when it is not in memory.
+    /// - `NotMyVbucket` when this node has no copy
+    /// - `KeyNotFound`, `UnknownCollection`
+    /// - `TemporaryFailure` when the copy is in the making and the document may be still to come
+    /// - [`Refusal::Fetch`] when the document is not in memory
     pub fn get_replica<R>(
         &self,
         vb: VbId,
@@ -96,9 +98,9 @@ pub(super) fn shown_cas(v: &VBucket, key: HashedKey<'_>, item: ItemRef<'_>, now:
     }
 }
 
-/// Counts a use in six bits: the higher the counter, the rarer it moves, so it spans uses from a few to thousands and
-/// hot documents are hardly ever written to. `dice` is anything that varies; that it may keep step with the order in
-/// which documents are read is what the multiplication (by 2^64 over the golden ratio) is against.
+/// Counts a use in six bits. The higher the counter, the rarer it moves. So it spans uses from a few to thousands, and
+/// hot documents are hardly ever written to. `dice` is anything that varies. It may keep step with the order in which
+/// documents are read. The multiplication (by 2^64 over the golden ratio) breaks that up.
 #[inline]
 pub(super) fn count_use(item: ItemRef<'_>, dice: u64) {
     let frequency = item.frequency();

@@ -57,8 +57,11 @@ impl Bucket {
     /// `SET_WITH_META`, `ADD_WITH_META`.
     ///
     /// # Errors
-    /// `KeyExists` when the local version wins or the CAS differs, `KeyNotFound` on a CAS for nothing, `Locked`,
-    /// `Invalid` on options that contradict each other or the bucket, `CasValueInvalid` on an impossible CAS.
+    /// - `KeyExists` when the local version wins or the CAS differs
+    /// - `KeyNotFound` on a CAS for nothing
+    /// - `Locked`
+    /// - `Invalid` on options that contradict each other or the bucket
+    /// - `CasValueInvalid` on an impossible CAS
     pub fn set_with_meta(
         &self,
         vb: VbId,

@@ -1,5 +1,6 @@
-//! What clients can do to documents, one file per family. Every operation has the same shape: check what needs no lock,
-//! build what can be built, take the vBucket's lock, look, decide, publish, and leave frees and wake-ups for afterwards.
+//! What clients can do to documents, one file per family. Every operation has the same shape. It checks what needs no
+//! lock, builds what can be built, and takes the vBucket's lock. Under the lock it looks, decides and publishes. Frees
+//! and wake-ups come afterwards.
 
 mod concat;
 mod counter;

@@ -6,10 +6,10 @@
 //!    the keys that match. Of a document on disk it notes seqno and locator, and pins the record, so that compaction
 //!    may go on. Of a document that is not on disk it holds the version. Nothing else is kept in memory.
 //! 2. *Continued*, any number of times: a worker reads on from where it was (`reading`). A value comes from the table if
-//!    the version there still is the one that was noted, else from the pin: the backfill thread reads those ahead, the
-//!    request waits.
-//! 3. *Over*: at its end; cancelled; because its collection, history or bucket is gone; because a request that was
-//!    working on it went away; or after [`LIFETIME_MILLIS`], whatever it does.
+//!    the version there still is the one that was noted, else from the pin. The backfill thread reads pinned values
+//!    ahead, and the request waits.
+//! 3. *Over*: at its end; cancelled; because its collection, history or bucket is gone; or because a request that was
+//!    working on it went away. After [`LIFETIME_MILLIS`] it is over whatever it does.
 //!
 //! Scans are bounded in number ([`SCANS_MAX`] a bucket) and memory (a share of the quota). Memory-only buckets have none:
 //! they have no disk to leave the documents on.
@@ -93,8 +93,10 @@ impl Bucket {
     /// Whether a scan has been created. While it has not, ask again when woken, and every now and then.
     ///
     /// # Errors
-    /// `KeyNotFound` when nothing matches; `NotStored` when the mutation that must exist does not; `Busy` when scans hold
-    /// too much memory; `NotMyVbucket` and `UnknownCollection` when what it was to show is gone.
+    /// - `KeyNotFound` when nothing matches
+    /// - `NotStored` when the mutation that must exist does not
+    /// - `Busy` when scans hold too much memory
+    /// - `NotMyVbucket` and `UnknownCollection` when what it was to show is gone
     pub fn scan_created(&self, hold: &ScanHold) -> Result<Wait, Status> {
         match hold.scan().phase() {
             Phase::Creating => {

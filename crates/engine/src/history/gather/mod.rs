@@ -1,11 +1,11 @@
 //! The state of a vBucket at exactly one seqno, gathered from its table while writers go on.
 //!
 //! A table cannot be read in one go: that would keep its lock for too long. So a cursor is placed behind the last
-//! mutation, S, and the table is walked a few documents per lock hold, collecting references to what is no newer than
+//! mutation, S. Then the table is walked, a few documents per lock hold, collecting references to what is no newer than
 //! S. A version that was overwritten before the walk came by is missing then, and one that was overwritten later is out
 //! of date. But everything newer than S is in the checkpoint, where the cursor keeps it. When the walk is over the last
-//! seqno E is noted and the checkpoint from S to E applied: of each key in it the newest version there replaces what
-//! was collected. That is the state at E. (Prepares and aborts are no versions and change nothing.)
+//! seqno E is noted, and the checkpoint from S to E is applied. Of each key in it the newest version there replaces
+//! what was collected. That is the state at E. (Prepares and aborts are no versions and change nothing.)
 //!
 //! Versions are immutable, so references are enough. A version without its value in memory is collected as such. What
 //! is not in the table is not seen: synced tombstones, and anything before warm-up is over.
@@ -112,8 +112,10 @@ impl Gather {
     /// Begins to gather a vBucket.
     ///
     /// # Errors
-    /// `NotMyVbucket`; `TemporaryFailure` while the vBucket is being loaded or closed; `NotSupported` when some of its
-    /// documents are on disk only: the disk has to be asked then ([`storage::KvStore::backfill`]).
+    /// - `NotMyVbucket`
+    /// - `TemporaryFailure` while the vBucket is being loaded or closed
+    /// - `NotSupported` when some of its documents are on disk only: the caller has to ask the disk then
+    ///   ([`storage::KvStore::backfill`])
     pub(crate) fn begin(home: &Arc<dyn Home>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
         let (_, shard) = home.at(vb)?;
         let (cursor, ()) = CursorGuard::register(home, vb, false, |v| {

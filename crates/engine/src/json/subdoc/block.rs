@@ -1,5 +1,5 @@
-//! Skips containers 64 bytes at a time: quotes, backslashes and brackets become bits of words, and what is inside
-//! strings follows from them without a branch per byte (the way simdjson finds structure).
+//! Skips containers 64 bytes at a time. Quotes, backslashes and brackets become bits of words. These tell what is
+//! inside strings without a branch per byte (the way simdjson finds structure).
 
 use base::Status;
 

@@ -1,10 +1,10 @@
 //! Paths into a document: `a.b[0].c`, `[-1]` for the last element, backticks around a key whose dots and brackets
 //! are meant literally, two backticks for one.
 //!
-//! A path is checked once and kept as the text it came as; [`Path::components`] cuts it up again on the way, which
-//! is cheaper than a list of components and allocates nothing. What is between dots is the inside of a JSON string
-//! as the document spells it: a quote has to be escaped, and `\u` escapes are not taken. (The document's own `\u`
-//! escapes are undone before keys are compared.)
+//! A path is checked once and kept as the text it came as. [`Path::components`] cuts it up again on the way, which
+//! is cheaper than a list of components and allocates nothing. The text between dots is the inside of a JSON
+//! string as the document spells it. A quote has to be escaped, and `\u` escapes are not taken. (The document's
+//! own `\u` escapes are undone before keys are compared.)
 
 use base::{Status, limits::SUBDOC_PATH_BYTES_MAX};
 
@@ -76,7 +76,7 @@ impl<'p> Path<'p> {
     }
 
     /// Checks a path into the extended attributes. Its first step is an attribute's name, which is returned beside
-    /// it and knows no quoting; as a path it leads through an object whose members the attributes are.
+    /// it and knows no quoting. The path as a whole leads through an object whose members are the attributes.
     ///
     /// # Errors
     ///

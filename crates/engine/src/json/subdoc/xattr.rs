@@ -1,7 +1,8 @@
 //! Extended attributes: pairs of a name and a JSON value, before the body in a value whose datatype says so.
 //!
-//! On the wire and in memory alike: `u32` length of all that follows up to the body, then per pair `u32` length, the
-//! name, a zero byte, the value, a zero byte. Numbers are big-endian (kv_engine `docs/Document.md`).
+//! The layout is the same on the wire and in memory. First comes a `u32`, the length of all that follows up to the
+//! body. Then follow for each pair a `u32` length, the name, a zero byte, the value, a zero byte. Numbers are
+//! big-endian (kv_engine `docs/Document.md`).
 //!
 //! Names that begin with `_` belong to the system and survive the document's deletion. Those that begin with `$` are
 //! virtual, and no client's request stores them. All others are the user's.
@@ -41,8 +42,8 @@ impl Kind {
     }
 }
 
-/// Whether `key` can be an attribute's name: short, no punctuation (but for `_` and `$`) or control character first,
-/// and more than that first character if it is one of the two.
+/// Whether `key` can be an attribute's name. It is short, and its first character is no control character and no
+/// punctuation, except `_` and `$`. Behind one of these two more has to follow.
 #[must_use]
 pub fn is_xattr_key(key: &[u8]) -> bool {
     let fits = (1..=XATTR_KEY_BYTES_MAX).contains(&key.len());

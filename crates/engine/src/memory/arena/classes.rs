@@ -1,8 +1,8 @@
 //! Size classes: which slot a request gets and how many slots a slab of that class has.
 //!
 //! Up to 1 KiB classes are 8 bytes apart, beyond that each octave has 16, up to 64 KiB. A request that is a multiple
-//! of 64 bytes gets a class that is one too, so that slots of such a class are aligned to cache lines.
-//! A slab is as many chunks as it takes to leave less than 1 % of it unused.
+//! of 64 bytes gets a class that is one too. So slots of such a class are aligned to cache lines. A slab is as many
+//! chunks as it takes to leave less than 1 % of it unused.
 
 /// The unit in which the range is divided among slabs and large blocks.
 pub(super) const CHUNK_BYTES: usize = 64 * 1024;

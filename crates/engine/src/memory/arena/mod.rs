@@ -45,8 +45,8 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Larger requests get pages of their own. The tables of a bucket grow through the classes together and would leave
-    /// slabs behind that a few stragglers keep, and nobody can move those: they get pages early.
+    /// Larger requests get pages of their own. The tables of a bucket grow through the classes together. They would
+    /// leave slabs behind that a few stragglers keep, and nobody can move those. So tables get pages early.
     const fn slot_bytes_max(self) -> usize {
         match self {
             Self::Item => classes::SLOT_BYTES_MAX,
@@ -169,8 +169,8 @@ impl Arena {
 
     /// Ends a drain; returns the bytes that went back to the operating system.
     pub(crate) fn end_drain(&self, drain: Drain) -> usize {
-        // A slab that was walked to the end holds only what cannot be moved at present; of one that was not there is
-        // more to do in the next round.
+        // A slab that was walked to the end holds only what cannot be moved at present. A slab that was not has more to
+        // move in the next round.
         let rounds = if drain.next_slot.is_none() { slabs::RETRY_ROUNDS } else { 1 };
         let run = self.slabs.lock().end_drain(drain.slab, drain.round.saturating_add(rounds));
         self.return_run(run)

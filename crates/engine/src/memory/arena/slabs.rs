@@ -1,10 +1,10 @@
 //! The arena's bookkeeping: which chunks belong to which slab and which slots of it are taken. Lives under the
 //! arena's mutex; touches none of the memory it describes.
 //!
-//! Slabs with room are kept per class in eight lists by fullness, and the fullest are used first: sparse slabs are
-//! left to drain on their own, the defragmenter helps them. A slab of items that becomes empty gives its chunks back unless it
-//! is the last of its class with room. A *draining* slab is in no list: it takes no new items and stays until
-//! the drain ends, so its slots are not reused while somebody walks them.
+//! Slabs with room are kept per class in eight lists by fullness, and the fullest are used first. Sparse slabs are left to
+//! drain on their own, and the defragmenter helps them. A slab of items that becomes empty gives its chunks back unless it is
+//! the last of its class with room. A *draining* slab is in no list. It takes no new items and stays until the drain ends, so
+//! its slots are not reused while the defragmenter walks them.
 
 #![expect(
     clippy::indexing_slicing,

@@ -5,9 +5,9 @@
 //! 3. For each, the caller is told the vBucket that the header names. It locks that vBucket and calls
 //!    [`HashTable::relocate`](crate::memory::hash_table::HashTable::relocate), with the entry of the vBucket's queue for the same
 //!    item, unless that is lent to the flusher.
-//! 4. There, under the lock, the slot is believed only if it holds a published item with as many references as that entry
-//!    and the table's are. Then these two are the only holders, and nobody can become another. The item is copied, the
-//!    entries switched, the old slot freed. Anything else stays; a later round tries again.
+//! 4. There, under the lock, the slot is believed only if it holds a published item. The item must have as many
+//!    references as that entry and the table's are. Then these two are the only holders, and nobody can become another.
+//!    The item is copied, the entries switched, the old slot freed. Anything else stays; a later round tries again.
 //! 5. The drain ends: an empty slab is returned, any other used again.
 //!
 //! Items that wait for the disk have to be movable. Where a bucket is filled as fast as its disk takes it, most

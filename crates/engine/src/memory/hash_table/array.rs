@@ -41,8 +41,8 @@ impl Array {
         let start = arena.at(block).cast::<Bucket>();
         debug_assert!(start.is_aligned());
         for index in 0..buckets {
-            // SAFETY: the slot has room for as many buckets, is aligned to them (a multiple of 64 in size, see the
-            // arena's classes) and belongs to nobody else.
+            // SAFETY: the slot has room for as many buckets and belongs to nobody else. It is aligned to them (a
+            // multiple of 64 in size, see the arena's classes).
             unsafe { start.add(index).write(Bucket::EMPTY) };
         }
         Some(Self { block: Some(block), buckets })

@@ -1,8 +1,8 @@
 //! One cache line of the hash table: up to nine items as (handle, 24-bit hash fragment).
 //!
 //! Slots are filled from the front without holes. `passed` counts the items that belong here or earlier but lie in a
-//! later bucket because this one was full: a search goes on while it is not zero. Saturates; a saturated
-//! counter stays until the table is rebuilt.
+//! later bucket because this one was full. A search goes on while it is not zero. Saturates; a saturated counter
+//! stays until the table is rebuilt.
 
 #![expect(
     clippy::indexing_slicing,

@@ -6,7 +6,7 @@
 //! tombstones, so removal needs no repair. Up to 94 % of the slots are used; nothing is allocated while empty.
 //!
 //! A large table grows and shrinks in steps. Every change moves the entries of a few buckets, in the order of their
-//! fragments. At any time those below `moved` are in the new array and all others in the old one, so a search looks
+//! fragments. At any time those below `moved` are in the new array and all others in the old one. So a search looks
 //! into one array only. Housekeeping ends a move that no changes end ([`HashTable::move_on`]).
 //!
 //! Lives inside the vBucket's mutex; [`TableHint`] outside of it lets a worker prefetch without the lock. The table
@@ -303,7 +303,7 @@ impl HashTable {
         if found.references != u8::from(place.is_some()) + u8::from(queued.is_some()) {
             return Relocated::Kept;
         }
-        // SAFETY: the item has as many references as it has places in the table and in the queue, so they are those; nobody
+        // SAFETY: the item has as many references as it has places in the table and in the queue, so they are those. Nobody
         // else can take one, because that needs the table or the queue.
         let Some((handle, bytes)) = (unsafe { item::move_item(&self.arena, from.id().0) }) else {
             return Relocated::Kept;

@@ -3,11 +3,12 @@
 //! Ownership: an item is built as a [`NewItem`], which nobody else sees. The hash table publishes it and then holds
 //! one reference; a checkpoint holds one; every socket write in progress holds one ([`SharedValue`]). References
 //! are *taken* only under the vBucket's lock ([`ItemRef::hold`], [`ItemRef::share`]) and *given back* on any thread; the
-//! last one frees. A reference count of 0 means "not published": free memory reads as 0 there, and so does an
-//! item under construction, which is what lets the defragmenter walk a slab.
+//! last one frees. A reference count of 0 means "not published". Free memory reads as 0 there, and so does an item under
+//! construction. This lets the defragmenter walk a slab.
 //!
-//! A published item does not change but for its atomics (state bits, frequency, locator, CAS while locked), and those
-//! only under the vBucket's lock, so `Relaxed` suffices for them. The reference count orders publication and freeing.
+//! A published item does not change but for its atomics (state bits, frequency, locator, CAS while locked). These
+//! change only under the vBucket's lock, so `Relaxed` suffices for them. The reference count orders publication and
+//! freeing.
 
 mod held;
 mod new;

@@ -33,14 +33,15 @@ pub(crate) struct Found<'a> {
 pub(crate) unsafe fn published_in_slot(arena: &Arena, handle: Handle) -> Option<Found<'_>> {
     // SAFETY: as in `vb_in_slot`.
     let item = unsafe { ItemRef::new(arena, handle) };
-    // Acquire: pairs with the Release of `publish`, so that all of the item is visible, and with that of the thread that gave a
-    // reference back. Should all be dropped meanwhile, the bytes stay as they are: free slots of a draining slab are not reused.
+    // Acquire: pairs with the Release of `publish`, so that all of the item is visible. It also pairs with the Release of the
+    // thread that gave a reference back. Should all be dropped meanwhile, the bytes stay as they are: free slots of a draining
+    // slab are not reused.
     let references = item.header.references.load(Ordering::Acquire) & REFERENCES_MASK;
     let found = || Found { key: item.key(), seqno: item.seqno(), references, is_stale: item.is_stale() };
     (references > 0).then(found)
 }
 
-/// Copies an item into another slot, with as many references as it has, frees the old one and returns the new one with
+/// Copies an item into another slot, with as many references as it has, and frees the old one. Returns the new one with
 /// the bytes copied. `None` when there is no memory.
 ///
 /// # Safety

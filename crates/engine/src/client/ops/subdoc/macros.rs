@@ -86,8 +86,8 @@ impl Blanks {
         self.cas.is_empty() && self.seqno.is_empty()
     }
 
-    /// Fills them in. A CAS is written in the order of its bytes in memory on the machines that Couchbase began on,
-    /// which is the reverse of a number's.
+    /// Fills them in. A CAS is written in the order of its bytes in memory on the machines that Couchbase began on.
+    /// That is the reverse of a number's order.
     pub(super) fn fill(&self, value: &mut [u8], cas: Cas, seqno: Seqno) {
         for &at in &self.cas {
             fill(value, at, &quoted::<WIDE>(cas.get().swap_bytes()));

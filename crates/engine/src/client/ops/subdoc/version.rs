@@ -1,5 +1,5 @@
-//! The version of a document that an operation on its parts sees: of a document or, where that is wanted, of a
-//! tombstone, which may be on disk only.
+//! The version that an operation on a document's parts sees. It is a document's or, where that is wanted, a
+//! tombstone's, which may be on disk only.
 
 use std::ops::Deref;
 use std::sync::Arc;
