@@ -204,8 +204,8 @@ fn a_bucket_that_does_not_open_keeps_nobody_from_serving() {
     assert_eq!(cluster.elected_within(60_000), None);
 }
 
-/// The winner of an election counts alone until the others have caught up; when it fails as well, what it and one of them
-/// have acknowledged since is with that one.
+/// The winner of an election counts alone until the others have caught up. When it fails as well, one of them has what
+/// both have acknowledged since.
 #[test]
 fn a_second_failover_asks_everybody_that_may_know() {
     let elected = VbPlan { joint: Some(nodes(&[1])), ..VbPlan::settled(nodes(&[1, 0, 2]), 4) };

@@ -3,7 +3,8 @@
 //! The first failures cost nothing. Each further one doubles the time for which attempts of that kind are refused unchecked,
 //! the right password's included, or guessing would go on meanwhile. An address has a few checks at a time, so that a crowd
 //! of logins from one of them does not stand before another's. A user who has logged in from an address is judged by that user's
-//! own failures there: who guesses behind the same address does not keep the user out. Pure: time and results are handed in.
+//! own failures there. So somebody who guesses passwords behind the same address does not keep that user out. Pure: time and
+//! results are handed in.
 //!
 //! The table is bounded. Entries that have been quiet for longest go first, those that refuse anything at that moment last.
 

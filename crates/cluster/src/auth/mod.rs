@@ -90,8 +90,8 @@ impl Identity {
         }
     }
 
-    /// The same on a port that takes nodes which do not count: one that was failed over, or is yet to hear that it was removed. It has
-    /// places as an administrator has, and not those of members, whose number nothing limits.
+    /// The same on a port that takes nodes which do not count. Such a node was failed over, or has yet to hear that it was removed. It
+    /// has places as an administrator has, and not those of members, whose number nothing limits.
     #[must_use]
     pub fn holder_by(&self, meta: &Metadata) -> Holder {
         match self.holder() {
@@ -155,8 +155,8 @@ fn bucket_mark(legacy: &LegacyAccess) -> Option<u64> {
     stored.or(legacy.sasl_password.as_deref().map(str::as_bytes)).map(|secret| mark(&[secret]))
 }
 
-/// Whether what somebody has logged in with is good still: the user is not locked, has not been removed or replaced, and has
-/// the password that was shown. Cheap, but not for every request: ask when the metadata has changed.
+/// Whether the credentials that somebody has logged in with are good still. The user must not be locked, removed or
+/// replaced, and must have the password that was shown. Cheap, but not for every request: ask when the metadata has changed.
 #[must_use]
 pub fn is_current(meta: &Metadata, identity: &Identity) -> bool {
     let name = &identity.name;

@@ -1,8 +1,8 @@
 //! What a node proves who it is with: an Ed25519 key pair of its own. The public key is part of what the metadata know of a member
 //! ([`crate::metadata::NodeInfo::key`]), the private one never leaves the node.
 //!
-//! A node that wants to log in at another one asks it for a challenge, and signs that with both names and the kind of port. So a
-//! signature is good for one connection to one node, and says nothing to anybody else.
+//! A node that wants to log in at another one asks it for a challenge. It signs the challenge together with both names and the
+//! kind of port. So a signature is good for one connection to one node, and says nothing to anybody else.
 //!
 //! Invariant: a key counts for as long as the metadata have its owner as a member, and no longer.
 

@@ -1,7 +1,8 @@
 //! Remembers passwords that were right, so that Basic authentication does not hash 4,096 times per request.
 //!
-//! An entry is keyed by an HMAC of name and password under a secret of this process and holds the verifier's key it
-//! was checked against. A changed password, a locked or removed user invalidate it by themselves. No password is kept.
+//! An entry's key is an HMAC of name and password under a secret of this process. Its value is the verifier's key that
+//! the password was checked against. A changed password, a locked or removed user invalidate it by themselves. No
+//! password is kept.
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,6 @@
 //! Scopes and collections: how a bucket's manifest changes. Ids are never given twice; every change takes the next
-//! manifest uid. Names that begin with `_` belong to the system and are neither made nor dropped here, but for the
-//! default collection, which may be dropped for good.
+//! manifest uid. Names that begin with `_` belong to the system and are neither made nor dropped here. The default
+//! collection is an exception: it may be dropped for good.
 
 use base::{
     CollectionId, Manifest, ManifestUid, ScopeId,

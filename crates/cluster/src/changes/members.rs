@@ -125,8 +125,8 @@ impl Metadata {
         if is_of_itself { Ok(()) } else { Err(ClusterError::failed_over(self)) }
     }
 
-    /// Whether a proposal by another node leaves keys with their owners. The cluster knows a node by its key, so the node alone may have it
-    /// know another one, by a request that the old key has signed. `from`: the node whose key has signed the proposal.
+    /// Whether a proposal by another node leaves keys with their owners. The cluster knows a node by its key. So only the node itself may
+    /// give the cluster another key for it, by a request that the old key has signed. `from`: the node whose key has signed the proposal.
     #[must_use]
     pub fn leaves_keys(&self, from: Option<NodeId>, command: &Command) -> bool {
         let Command::SetNodeKey { node, key } = command else { return true };
@@ -291,8 +291,8 @@ impl Metadata {
         self.nodes.iter().filter(|node| node.membership == Membership::Active)
     }
 
-    /// After active nodes have come or gone: where leases are not needed nobody may be failed over automatically either,
-    /// until all have said that they know better.
+    /// Called after active nodes have come or gone. Where the cluster needs no leases then, it also fails over nobody
+    /// automatically until all nodes have said that they know better.
     pub(crate) fn note_leases(&mut self) {
         let needs_leases = self.needs_leases();
         self.auto_failover.armed &= needs_leases;

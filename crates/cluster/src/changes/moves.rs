@@ -1,7 +1,7 @@
 //! The steps that a vBucket's plan goes in: what the leader proposes, and what each makes of the plan.
 //!
-//! A step names the term that it was thought of in. One that comes too late, or that no longer fits what the plan has
-//! become, changes nothing: proposals may be lost, repeated, or left behind by an earlier leader.
+//! A step names the term that it was thought of in. A step that comes too late, or that no longer fits what the plan
+//! has become, changes nothing. Proposals may be lost, repeated, or left behind by an earlier leader.
 
 use base::{BucketUuid, NodeId, VbId};
 use serde::{Deserialize, Serialize};
@@ -55,8 +55,8 @@ pub enum VbStep {
 }
 
 impl VbPlan {
-    /// Whether somebody in `joint` or `among` is named for the record only: it was failed over, and it is remembered so
-    /// that enough of those that are left are asked.
+    /// Whether an election does without a node that the plan names for the record only. Such a node was failed over,
+    /// and is remembered so that enough of the nodes that are left are asked.
     pub(crate) fn has_failed(&self, node: NodeId) -> bool {
         match &self.phase {
             VbPhase::Electing { among } => !among.contains(&node) && !self.building.contains(&node),
@@ -64,8 +64,8 @@ impl VbPlan {
         }
     }
 
-    /// The chain whose members have to be asked what they have, when it is in doubt: what writers had to reach before
-    /// the last change, until the new chain has caught up with it.
+    /// The chain whose members have to be asked what they have, when that is in doubt. Until the new chain has caught
+    /// up, this is the one that writers had to reach before the last change.
     #[must_use]
     pub fn counted(&self) -> &[NodeId] {
         self.joint.as_deref().unwrap_or(&self.chain)
@@ -317,9 +317,9 @@ impl VbPlan {
     }
 }
 
-/// How many members of a chain that counts have to say what they have, so that whatever a majority of them has
-/// acknowledged is among it. How many copies are configured does not matter, now or when it was acknowledged: never has less than a majority of the
-/// chain's own members done so.
+/// How many members of a chain that counts have to say what they have. With so many answers, whatever a majority of the chain has
+/// acknowledged is among what they say. How many copies are configured does not matter, now or at the time of the acknowledgement. It
+/// never took less than a majority of the chain's own members.
 #[must_use]
 pub fn answers_needed(counted: usize) -> usize {
     (counted - counted / 2).max(1)

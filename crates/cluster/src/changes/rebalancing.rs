@@ -481,8 +481,8 @@ impl BucketInfo {
         usize::from(self.replicas) + 1
     }
 
-    /// The chain to aim at for a vBucket that nobody has: with the recovered nodes that had it when they were failed over, of which
-    /// placement may have chosen none; without any such node, none.
+    /// The chain to aim at for a vBucket that nobody has. It contains recovered nodes that had the vBucket when they were failed
+    /// over, though placement may have chosen none of them. Without any such node it is empty.
     fn aim_lost(&self, chain: &mut Vec<NodeId>, recovered: &Recovered, vb: usize) {
         let holders = self.holders_of(vb, recovered);
         if holders.is_empty() || chain.is_empty() {
@@ -514,8 +514,8 @@ impl BucketInfo {
         self.former.insert(node, self.vbs.iter().enumerate().filter_map(held).collect());
     }
 
-    /// A node counts again, whether or not its recovery has ended: what it held is remembered where it is open still who serves it, if
-    /// the node has what it held. So it is where the copy that serves may lack what this node has.
+    /// A node counts again, whether or not its recovery has ended. What it held is remembered if the node has it still, and if it is
+    /// open which node serves it. So it is where the copy that serves may lack what this node has.
     fn forget_former(&mut self, node: NodeId, has_any: bool) {
         let is_open = |plan: &VbPlan| plan.active().is_none() || plan.kept.contains(&node);
         let is_open = |vb: &u16| self.vbs.get(usize::from(*vb)).is_some_and(is_open);

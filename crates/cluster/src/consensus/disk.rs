@@ -11,8 +11,8 @@
 //!   is not passed over for the commit before. The one bit by which the file says so has no checksum: the later commit counts where it is whole.
 //! - Whatever [`LogStore::load`] returns is durable. A process that was killed, or whose disk failed, may leave in the
 //!   kernel's memory what never reached the disk. So a file that nobody closed is written again as a whole, and synced.
-//! - Only a write that found no space is tried again. After any other failure the file takes nothing more until the
-//!   process starts again: a sync that is repeated says yes to what the kernel has thrown away.
+//! - Only a write that found no space is tried again. After any other failure the file takes nothing more until the process starts again.
+//!   A sync that is repeated reports success for what the kernel has thrown away.
 //! - Nothing that has changed on the disk is written again as if it were whole.
 
 mod medium;
@@ -181,8 +181,8 @@ fn empty_file() -> Result<Vec<u8>, Failure> {
     Ok(image.contents()?)
 }
 
-/// The same file with the later of its two commits as the one that counts, where that is the other one: a bit may have flipped, or a
-/// process was killed halfway through a write.
+/// The same file with the later of its two commits as the one that counts, where the file names the other one. A bit may have
+/// flipped, or a process was killed halfway through a write.
 fn with_newer_commit(bytes: &[u8]) -> Option<Vec<u8>> {
     let (at, bit) = PRIMARY_FLAG;
     let commit = |place: usize| bytes.get(place..place + 8)?.try_into().ok().map(u64::from_le_bytes);

@@ -308,9 +308,9 @@ impl Consensus {
         level <= self.version.highest && raft.apply_to_current_term() && members.all(is_known)
     }
 
-    /// Asks how far the group is. Once this member has applied that much a [`Turn`] says so, with the number that is returned
-    /// here: then its metadata has everything that anybody was told to be done before it asked. It may take for ever where
-    /// nobody leads.
+    /// Asks how far the group is. Once this member has applied that much, a [`Turn`] says so, with the number that is
+    /// returned here. Its metadata then has everything that anybody was told to be done before it asked. It may take for ever
+    /// where nobody leads.
     pub fn read(&mut self) -> u64 {
         self.ask_how_far_the_leader_is();
         self.reads.want()
@@ -363,8 +363,8 @@ impl Consensus {
         self.raw.raft.promotable() && self.raw.raft.prs().conf().to_conf_state().voters.len() == 1
     }
 
-    /// Does something with Raft, and makes sure that it keeps to our election timeouts rather than its own, which it
-    /// draws from a generator that no seed reaches.
+    /// Does something with Raft, and makes sure that it keeps to our election timeouts. Raft draws its own from a
+    /// generator that no seed reaches.
     fn with_raft<T>(&mut self, act: impl FnOnce(&mut RawNode<Mirror>) -> T) -> T {
         let done = act(&mut self.raw);
         self.draw_timeout();

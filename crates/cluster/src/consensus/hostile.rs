@@ -1,5 +1,5 @@
-//! What Raft would answer by ending the process: messages that no member sends, and messages that contradict what this member
-//! had confirmed, as after a restore of an old copy of its log.
+//! Finds messages that Raft would answer by ending the process. Some are messages that no member sends. Others contradict
+//! what this member had confirmed, for example after a restore of an old copy of its log.
 //!
 //! `raft` asserts where a member that keeps to the protocol cannot go wrong. Bytes from a network are no such member, so
 //! everything that one of those assertions rests on is looked at here first. What is merely stale passes: Raft deals with it.

@@ -1,7 +1,7 @@
 //! Hashes of the replicated state at some places of the log, by which members find out that they differ ([`crate::orchestrator::divergence`]).
 //!
 //! Equal logs have to give equal states. They do not where a version carries a change out in another way, or where memory or a disk
-//! has turned a bit. A member hashes its state at every [`EVERY`]th place, and where the log has rested for a while, so that members have
+//! has turned a bit. A member hashes its state at every [`EVERY`]th place, and where the log has rested for a while. So members have
 //! places in common whatever the pace.
 //!
 //! The hash is over the bytes that a snapshot of the state has. A version must not write there what another one at the same level of

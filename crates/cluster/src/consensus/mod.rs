@@ -1,8 +1,8 @@
 //! Agreement on the metadata: a Raft group of all nodes, whose state machine is [`Metadata`](crate::metadata::Metadata).
 //!
-//! [`Consensus`] wraps TiKV's `raft` and does no I/O of its own: ticks, messages and proposals go in; messages, batches for
-//! the log and applied changes come out of [`Consensus::turn`]. Its driver writes the batches to a [`LogStore`],
-//! in order, and says so with [`Consensus::written`]. One seed replays a run: election timeouts are drawn from it.
+//! [`Consensus`] wraps TiKV's `raft` and does no I/O of its own. Ticks, messages and proposals go in. Messages, batches for the
+//! log and applied changes come out of [`Consensus::turn`]. Its driver writes the batches to a [`LogStore`], in order, and says so
+//! with [`Consensus::written`]. One seed replays a run: election timeouts are drawn from it.
 //!
 //! Invariants:
 //! - What a message or an applied change relies on is durable before either leaves: both wait, in order, for the batches
@@ -11,8 +11,8 @@
 //!   how those proposals ended that may come again (`proposers`).
 //! - The members of the group follow from the metadata: the leader changes the group, one member at a time, until they
 //!   agree (`members`). A new node learns first and votes once it has caught up.
-//! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes
-//!   back to an older group. The leader tells no node of it before that, since a removed node is gone when it hears.
+//! - A change of the group is applied only after the commit index that covers it is durable. So no restart goes back to an older
+//!   group. The leader tells no node of it before that, since a removed node is gone when it hears.
 //! - A member that was removed stays, and votes if it is asked, until another member knows of the removal. Members that
 //!   do not know may need its vote to elect a leader. Members do not lead for longer than they belong to the group.
 //! - The survivors of a group that lost its majority for good can form it anew, in a new epoch. A node of an earlier

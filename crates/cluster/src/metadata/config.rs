@@ -1,8 +1,8 @@
 //! The configurations clients route by: one JSON object for the cluster, one per bucket.
 //!
 //! The literal `$HOST` stands for "the address you used to reach this node". It is used for a single node whose configured
-//! host is a loopback name, since what such a node was configured with says nothing about how clients reach it. Any other
-//! host is named, as Couchbase does; where there are several nodes each is, since `$HOST` would mean all of them.
+//! host is a loopback name: that name says nothing about how clients reach the node. Any other host is named, as Couchbase
+//! does; where there are several nodes each is, since `$HOST` would mean all of them.
 
 use base::{NodeId, bucket::BucketKind};
 use serde_json::{Map, Value, json};
@@ -118,8 +118,8 @@ pub fn bucket_identity(name: &str, info: &BucketInfo) -> Map<String, Value> {
     fields
 }
 
-/// The nodes that clients hear of, in the order of every list of nodes and of the map's positions: those that count, and
-/// those that hold something that still counts.
+/// The nodes that clients hear of, in the order of every list of nodes and of the map's positions. They are the nodes
+/// that count, and those that hold something that still counts.
 #[must_use]
 pub fn shown_nodes(meta: &Metadata) -> Vec<&NodeInfo> {
     let holds = |id: NodeId| {

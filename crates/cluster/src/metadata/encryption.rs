@@ -1,8 +1,8 @@
 //! Encryption between nodes: which of them want to be spoken to under TLS, how much goes under it, and who vouches for them.
 //!
-//! Each node has a switch of its own, because the tools of Couchbase turn them one by one: a node that speaks to another does it
-//! under TLS exactly where that node's switch is on. All of them listen for both, always, so a cluster in which some are
-//! switched and some are not is whole.
+//! Each node has a switch of its own, because the tools of Couchbase turn them one by one. A node that speaks to another uses TLS
+//! exactly where the other node's switch is on. All of them listen for both, always, so a cluster in which some are switched and
+//! some are not is whole.
 //!
 //! Nodes know one another by their keys. While some node has none, the cluster's authority signs what they show to one another. Its
 //! certificate and its key are part of the metadata then, and go once they are not needed any more.

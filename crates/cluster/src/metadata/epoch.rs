@@ -3,12 +3,12 @@
 //! A group that has lost its majority can agree on nothing, not even on who is lost. When an administrator says so, one of
 //! the survivors makes what it knows the beginning of a new group ([`Consensus::reform`](crate::consensus::Consensus::reform)) in a
 //! new *epoch*. Every message names the epoch it belongs to:
-//! - a message of an earlier epoch is answered by a [`Notice`], and nothing else is done about it;
-//! - a message of a later epoch is answered by a word of our own, which brings that notice back;
-//! - a node that gets the notice throws its log away and is a new member of the new group, which has to learn and to be
-//!   admitted as every other;
-//! - a node that was added by lost nodes, behind the back of the survivors, has a number that these leave out
-//!   (`crate::changes::reforming`), and is told that it is not known.
+//! - A message of an earlier epoch is answered by a [`Notice`], and nothing else is done about it.
+//! - A message of a later epoch is answered by a word of our own, which brings that notice back.
+//! - A node that gets the notice throws its log away and is a new member of the new group. It has to learn and to be admitted as
+//!   every other.
+//! - Lost nodes may have added a node behind the back of the survivors. Its number is one that the survivors leave out
+//!   (`crate::changes::reforming`), and it is told that it is not known.
 //!
 //! So a node that was lost or left behind forms no second group once it hears of the first one. Only one that hears of nobody
 //! can go on by itself, as before.

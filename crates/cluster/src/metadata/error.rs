@@ -1,5 +1,5 @@
-//! Why a command was refused. The texts are those of Couchbase: SDKs and `couchbase-cli` recognise errors by them,
-//! so they are part of the contract (gocb looks for fragments such as `not found` beside `collection`).
+//! Why a command was refused. The texts are those of Couchbase. SDKs and `couchbase-cli` recognise errors by them, so
+//! they are part of the contract. For example, gocb looks for fragments such as `not found` beside `collection`.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,8 @@ impl ClusterError {
         Self::Invalid(BTreeMap::from([(name.to_owned(), text.into())]))
     }
 
-    /// What a node that was failed over is told, and tells, of a change that it is asked for: some nodes that can be asked instead.
+    /// The error of a change that a node which was failed over is asked for. The cluster answers so to the node, and the node to
+    /// its client. It names some nodes that can be asked instead.
     #[must_use]
     pub fn failed_over(metadata: &Metadata) -> Self {
         let others = metadata.active_nodes().filter(|node| !node.host.is_empty());

@@ -1,14 +1,14 @@
 //! Until when this node's active copies may serve.
 //!
-//! Where a node that has gone silent is replaced automatically ([`Metadata::needs_leases`]), it must stop by itself
-//! before that: a node that cannot hear the leader cannot hear that it has been replaced either. A lease runs from when
-//! the report was sent that it answers, by the node's own clock, and is shorter than the silence after which the leader
-//! acts. No two clocks are compared. The leader answers once a majority has confirmed that it still led when the report
-//! came (`node::Confirmations`). The clock has to go on while the machine is suspended: a node that was put to sleep
-//! must not wake up believing that it is still what it was.
+//! Where a node that has gone silent is replaced automatically ([`Metadata::needs_leases`]), it must stop by itself before that. A
+//! node that cannot hear the leader cannot hear either that it has been replaced. A lease answers a report, and runs from when the
+//! node sent that report, by the node's own clock. It is shorter than the silence after which the leader acts. No two clocks are
+//! compared. The leader answers once a majority has confirmed that it still led when the report came (`node::Confirmations`). The
+//! clock has to go on while the machine is suspended. A node that was put to sleep must not wake up believing that it is still what
+//! it was.
 //!
-//! One number, read once per turn by every data-plane loop, again where a turn gets long, and written by the thread that hears from
-//! the leader. All times are milliseconds of that clock.
+//! It is one number, which the thread that hears from the leader writes. Every data-plane loop reads it once per turn, and again
+//! where a turn gets long. All times are milliseconds of that clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,15 +68,15 @@ impl Lease {
     }
 
     /// Asks for none any more if `metadata` don't, once this node has `applied` them (`node::Agent::applied`).
-    /// Not earlier: that there are too few nodes left to need leases may be because this one was failed over, and until it
-    /// has stopped what it serves is somebody else's.
+    /// Not earlier: there may be too few nodes left to need leases because this one was failed over. Until it has stopped,
+    /// what it serves is another node's.
     pub fn end_need(&self, metadata: &Metadata, applied: u64) {
         if metadata.lease_ms().is_none() && applied >= metadata.version {
             self.waive();
         }
     }
 
-    /// The leader has answered a report that was sent then. Where it grants a lease, that runs for so long from when the report was sent,
+    /// The leader has answered a report that was sent then. A lease that it grants runs for so long from when the report was sent,
     /// because the leader counts silence from when the report came.
     pub fn answered(&self, sent_at: u64, millis: Option<u64>) {
         let is_of_earlier_life = || sent_at < self.since.load(Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Lease {
     }
 
     /// The group was formed anew, and this node is a member of the new one. No leader of it knows of a lease that was granted before, or
-    /// of one that is on its way: this node serves nothing until a report of its new life is answered.
+    /// of one that is on its way. So this node serves nothing until a report of its new life is answered.
     pub fn begin_again(&self, now: u64) {
         // A report of this very millisecond may be of the earlier life.
         self.since.store(now.saturating_add(1), Ordering::Relaxed);

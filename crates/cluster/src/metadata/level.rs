@@ -2,8 +2,8 @@
 //! out.
 //!
 //! A node says the highest level that it understands when it joins, and in every report. The leader raises the cluster's level once
-//! every member has said so. A change that needs more than the cluster's level is refused before it is proposed, and by every node
-//! alike should it be proposed all the same. The level never sinks, so a node that understands less takes no part any more.
+//! every member has said so. A change that needs more than the cluster's level is refused before it is proposed. Should it be proposed
+//! all the same, every node refuses it alike. The level never sinks, so a node that understands less takes no part any more.
 //!
 //! Invariants: nothing above the cluster's level is in its log, but for the change that raises it. How a change is carried out depends
 //! on nothing but the change and the metadata, the level among them.
@@ -24,8 +24,8 @@
 //! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]). Nodes show no password of a mail server. A silence may be for one node. A change of a design document may say which revision it replaces |
 //! | 12 | while nodes are failed over gracefully, durable writes of their vBuckets go to disk. The failover ends once the nodes that are left have on disk what was acknowledged before |
 //!
-//! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
-//! and keeps the former way below it.
+//! A new version may carry out a known change in another way, for instance with another order of nodes among ties. It takes the next
+//! level for that, and keeps the former way below it.
 
 /// The highest level that this version understands; that of every cluster that it founds.
 pub const LEVEL: u32 = 12;
@@ -45,8 +45,8 @@ pub(crate) const DESIGN_DOCUMENTS: u32 = 6;
 pub(crate) const FAILOVERS_REMEMBERED: u32 = 7;
 /// From here on buckets have objectives.
 pub(crate) const OBJECTIVES: u32 = 8;
-/// From here on all that are left and may know more are asked: of the chain before one that changes, and of those that held what nobody
-/// has. No flush ends an election.
+/// From here on all nodes that are left and may know more are asked. They are those of the chain before one that changes, and those
+/// that held what nobody has. No flush ends an election.
 pub(crate) const LIVING_ASKED: u32 = 9;
 /// From here on nodes that were failed over gracefully are remembered until the others are known to hold what these hold.
 pub(crate) const LEAVERS_KEPT: u32 = 10;

@@ -6,7 +6,7 @@
 //! 3. copies, and active copies, are spread evenly over the nodes (within groups, where those are of different sizes);
 //! 4. as few copies as possible come to nodes that did not hold them: what is where it may stay does not move.
 //!
-//! Where a copy is costs data on the wire; which of a vBucket's copies is the active one costs nothing of the kind, and is
+//! Where a copy is costs data on the wire. Which of a vBucket's copies is the active one costs nothing of the kind, and is
 //! decided second. A pure function of its arguments: nodes are numbers, ties are broken by them, nothing is random. It knows
 //! nothing of the way from one map to the other.
 
@@ -35,7 +35,7 @@ impl VbMap {
     }
 }
 
-/// The map to aim at. `groups` has the server group of each node that shall hold data, by position; copies in `current` on
+/// The map to aim at. `groups` has the server group of each node that shall hold data, by position. Copies in `current` on
 /// positions beyond it are on nodes that go.
 #[must_use]
 pub fn place(current: &VbMap, groups: &[u16], replicas: u8) -> VbMap {

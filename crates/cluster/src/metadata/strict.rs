@@ -1,7 +1,7 @@
 //! Reading what another version may have written: what this version does not know is refused instead of dropped.
 //!
 //! `serde` passes over members of an object that it does not know. A change of the metadata would then do less on an older node
-//! than on a newer one, and the two would differ from there on. So whatever nodes have to agree on is read here.
+//! than on a newer one. The two would differ from there on. So whatever nodes have to agree on is read here.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// What a new cluster's first server group is called.
 pub const SERVER_GROUP: &str = "Group 1";
-/// A node that serves without a lease, was failed over, and has said nothing for so long most likely is not there: one that
-/// is there says within a round of messages that it knows.
+/// For so long a leader waits for a node that was failed over and served without a lease. A node that has said nothing
+/// until then most likely is not there. One that is there says within a round of messages that it knows.
 pub(crate) const UNLEASED_MS: u64 = 1_000;
 /// The server group of a new cluster's first node, as Couchbase names it.
 pub const FIRST_GROUP: &str = "0";
@@ -48,13 +48,13 @@ pub struct Exclusion {
     pub version: u64,
     /// How long the node could serve then without being heard; absent where nobody needed a lease.
     pub lease_ms: Option<u64>,
-    /// Whether it is certain that the node served by leases then. Where it did, it serves no longer than for the last one that it was
-    /// granted, even if it goes on to report, and cannot do what the metadata ask for.
+    /// Whether it is certain that the node served by leases then. Where it did, it serves no longer than for the last lease that it
+    /// was granted. That holds even if it goes on to report, and cannot do what the metadata ask for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leased: bool,
 }
 
-/// A node that was failed over and has left the cluster since: it may still be serving, until it hears of that or its lease
+/// A node that was failed over and has left the cluster since. It may still be serving, until it hears of that or its lease
 /// has run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Departed {
@@ -97,7 +97,7 @@ pub struct VbPlan {
     /// the others are known to hold what it held. Then only one of the others may have what these nodes had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<NodeId>,
-    /// Those of them that were failed over gracefully. They hold all that was acknowledged then, so no copy that has lost everything
+    /// Those of them that were failed over gracefully. They hold all that was acknowledged then. So no copy that has lost everything
     /// is served in their place before the others are known to hold it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<NodeId>,

@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// Nodes that fall silent within that time are lost together: they are failed over together, or none of them is. One at a
-/// time, the first of a server group would be failed over as a node, and use up the count that the group would have been
-/// failed over by.
+/// time, the first of a server group would be failed over as a node. That would use up the count by which the group would
+/// have been failed over.
 const TOGETHER_MS: u64 = 1_000;
 
 impl Orchestrator {
@@ -59,9 +59,9 @@ impl Orchestrator {
     }
 
     /// Whether no active node serves by earlier settings than those of now. Each has said that it knows those of now,
-    /// or has been granted no lease for longer than one could last, or has leases by those of now only. That counts for
-    /// a node that hangs as well. Where leases are asked for that were not, that tells nothing: a node that does not
-    /// know serves without one.
+    /// or has been granted no lease for longer than one could last. Or it has leases by those of now only. That counts
+    /// for a node that hangs as well. Where leases are asked for that were not, that tells nothing: a node that does
+    /// not know serves without one.
     fn nobody_acts_by_earlier_settings(&self, meta: &Metadata, now_ms: u64) -> bool {
         let settings = &meta.auto_failover;
         let is_leased = settings.is_leased || !meta.needs_leases();
@@ -75,8 +75,8 @@ impl Orchestrator {
         })
     }
 
-    /// Active nodes that have been silent for the timeout, when this leader hears a majority of the others, and none of those is
-    /// about to join them.
+    /// Active nodes that have been silent for the timeout. There are none unless this leader hears a majority of the active
+    /// nodes, or while another one is about to join the silent ones.
     fn candidates(&self, meta: &Metadata, now_ms: u64) -> Vec<NodeId> {
         let timeout_ms = u64::from(meta.auto_failover.timeout_secs) * 1000;
         let active: Vec<NodeId> = meta.active_nodes().map(|node| node.id).collect();

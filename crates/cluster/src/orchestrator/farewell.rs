@@ -16,8 +16,8 @@ use crate::metadata::{Metadata, topology::VbPlan};
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
-    /// The failover, and the version of the metadata in which this leader saw it first: what nodes say that act by earlier ones may be of
-    /// another failover, which was stopped.
+    /// The failover, and the version of the metadata in which this leader saw it first. What nodes say that act by earlier versions may
+    /// be of another failover, which was stopped.
     of: Option<(String, u64)>,
     /// Of buckets, by vBucket: a term, and how far its active copy had got when its durable writes began to go to disk.
     known: BTreeMap<BucketUuid, BTreeMap<VbId, (u64, Seqno)>>,
@@ -50,7 +50,8 @@ impl Orchestrator {
         self.floors.known = floors;
     }
 
-    /// A node that is left of some chain by a graceful failover that is to end, and that may lack something on disk, with the bucket.
+    /// Looks for a node that may lack something on disk although it remains in some chain after a graceful failover which is to end.
+    /// Returns it with the bucket.
     pub(super) fn first_unsynced(&self, meta: &Metadata, now_ms: u64) -> Option<(NodeId, BucketUuid)> {
         if meta.leaving_gracefully().is_empty() || !meta.is_at_target() {
             return None;

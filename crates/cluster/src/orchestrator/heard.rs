@@ -16,8 +16,8 @@ use crate::{
 const SILENT_AFTER_MS: u64 = 3_000;
 /// Of a node that has said nothing for so long nothing is known: they report far more often, whatever there is to say.
 const UNHEARD_MS: u64 = 700;
-/// How long an earlier leader may go on to hear nodes, and to let them serve, after a new one has begun: until it finds
-/// that it has no majority any more.
+/// How long an earlier leader may go on to hear nodes, and to let them serve, after a new one has begun. By then it
+/// finds that it has no majority any more.
 const TAKEOVER_MS: u64 = 1_500;
 
 /// How a node is.
@@ -56,9 +56,9 @@ struct Voice {
 }
 
 impl Voice {
-    /// Whether a report is older than the last one. Clocks may be set back between two lives of a node: one that seems to be
-    /// the earlier is taken for the later once nothing has been heard of the other for a while. What was sent before a
-    /// restart is not under way for so long.
+    /// Whether a report is older than the last one. Clocks may be set back between two lives of a node. So the life that
+    /// seems to be the earlier is taken for the later once nothing has been heard of the other for a while. What was sent
+    /// before a restart is not under way for so long.
     fn is_later_than(&self, report: &NodeReport, now_ms: u64) -> bool {
         let last = &self.report;
         if (&report.uuid, report.boot) == (&last.uuid, last.boot) {
@@ -120,9 +120,9 @@ impl Heard {
         self.voices.retain(|&node, voice| meta.reporter(&voice.report).is_some() || has_departed(node));
     }
 
-    /// Whether a node that was failed over serves nothing any more: it has said that it knows, or has been silent for longer
-    /// than it could serve unheard when it was failed over. The leases that it was granted count, whatever it says: it may be there, and
-    /// unable to act by newer metadata. Where it may have served without any, its silence counts as well.
+    /// Whether a node that was failed over serves nothing any more. It has said that it knows, or it has been silent for longer than it
+    /// could serve unheard when it was failed over. The leases that it was granted count, whatever it says: it may be there, and unable
+    /// to act by newer metadata. Where it may have served without any, its silence counts as well.
     pub(super) fn has_yielded(&self, node: NodeId, excluded: Exclusion, now_ms: u64) -> bool {
         let knows = self.report(node).is_some_and(|said| said.applied >= excluded.version);
         let unleased_ms = self.unleased_ms(node, now_ms);

@@ -19,8 +19,8 @@ const GOOD_MS: u64 = 1_000;
 /// Waiting for so long tells something, though it is not over.
 const LONG_MS: u64 = 150;
 
-/// Of every vBucket whose active role is to go to another node, once the copies are whole that it waits for; and of the links
-/// that their last mutations take.
+/// How far copies lag, of every vBucket whose active role is to go to another node, once the copies that it waits for are
+/// whole. Also the links that their last mutations take.
 #[derive(Debug, Default)]
 pub(super) struct Lags {
     vbs: BTreeMap<BucketUuid, BTreeMap<VbId, OfTerm>>,
@@ -34,7 +34,7 @@ struct OfTerm {
     term: u64,
     lag: Lag,
     link: (NodeId, NodeId),
-    /// Whether the copies are known to be whole that are waited for. They were once, and nobody has said otherwise since: reports
+    /// Whether the copies are known to be whole that are waited for. They were once, and nobody has said otherwise since. Reports
     /// of nodes that are overloaded come late, and those are the ones that are not waited for for ever.
     is_known: bool,
 }
@@ -99,7 +99,7 @@ impl Lags {
 }
 
 impl Link {
-    /// How long a mutation takes: what half of those say who know, so that one that is read from disk, or a report that is late, does
+    /// How long a mutation takes: the median of what is known. So a mutation that is read from disk, or a report that is late, does
     /// not speak for all.
     fn millis(&self) -> u64 {
         self.0.get(self.0.len().saturating_sub(1) / 2).copied().unwrap_or(0)
@@ -129,7 +129,8 @@ impl Copies<'_> {
         self.of(node).is_some_and(|copy| !copy.complete)
     }
 
-    /// What the active copy has, and what of it the one has that is to be active and as many others as a handover waits for.
+    /// What the active copy has, and what of it the copies have that a handover waits for. Those are the next active copy,
+    /// and as many others as make a majority.
     fn held(&self, target: &[NodeId]) -> Option<(Seqno, Seqno)> {
         let active = self.plan.active()?;
         let leading = self.of(active).filter(|copy| leads(copy, self.plan))?.high_seqno;

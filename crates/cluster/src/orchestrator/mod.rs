@@ -2,9 +2,9 @@
 //! next commands.
 //!
 //! Nothing that matters is kept here. The next leader begins with an empty orchestrator and goes on, because every
-//! decision follows from metadata and reports alone. What is remembered measures time (silence, rates, what was tried
-//! in vain a moment ago), or is asked again (how far the active copy had got when a chain changed). Proposals may be
-//! lost or made twice.
+//! decision follows from metadata and reports alone. It remembers what measures time: silence, rates, what was tried
+//! in vain a moment ago. Anything else that it remembers is asked again, as how far the active copy had got when a
+//! chain changed. Proposals may be lost or made twice.
 //!
 //! `now_ms` is Unix milliseconds of a clock that does not jump.
 
@@ -90,8 +90,8 @@ struct Note {
     floor: Option<Seqno>,
 }
 
-/// Both ends of a handover, and what had been heard of them when it was first seen: in which of their lives the bucket was
-/// open there. A leader that had just begun had heard nothing.
+/// Both ends of a handover, each with the life in which its node had the bucket open, as heard when the handover was first
+/// seen. A leader that had just begun had heard nothing.
 type Ends = [(NodeId, Option<u64>); 2];
 
 /// Handovers of a vBucket that were given up.
@@ -130,7 +130,7 @@ impl Orchestrator {
         Self::default()
     }
 
-    /// This one after it was held up: it has to hear of everybody again, but not to try again what was given up a moment ago.
+    /// This one after it was held up. It has to hear of everybody again, but not to try again what was given up a moment ago.
     #[must_use]
     pub fn begun_anew(self) -> Self {
         Self { given_up: self.given_up, divergence: self.divergence, ..Self::default() }
@@ -226,8 +226,8 @@ impl Orchestrator {
         is_over.then(|| Command::FinishRebalance { id: rebalance.id.clone(), now_ms })
     }
 
-    /// Nodes that elections wait for, because they may be the only ones that know what was acknowledged: by bucket and node,
-    /// how many vBuckets nobody serves meanwhile.
+    /// Nodes that elections wait for, because they may be the only ones that know what was acknowledged. By bucket and node,
+    /// it is how many vBuckets nobody serves meanwhile.
     #[must_use]
     pub fn awaited(&self, meta: &Metadata, now_ms: u64) -> BTreeMap<(String, NodeId), u32> {
         let mut awaited = BTreeMap::new();
@@ -357,8 +357,8 @@ impl Orchestrator {
         self.notes.get(bucket)?.get(&vb)
     }
 
-    /// Every vBucket for which something may have to be done: those with the fewest copies first, and of these so that all nodes which
-    /// send or take copies come to their end together. The rest of a rebalance would wait for one that is left over.
+    /// Every vBucket for which something may have to be done. Those with the fewest copies come first. Of these, the order lets all
+    /// nodes which send or take copies come to their end together. The rest of a rebalance would wait for one that is left over.
     fn in_order<'a>(&self, meta: &'a Metadata) -> Vec<Case<'a>> {
         let mut all = Vec::new();
         for bucket in meta.buckets.values() {
@@ -392,8 +392,8 @@ fn turns(cases: &[Case<'_>]) -> Vec<u64> {
     places.iter().map(|places| places.iter().map(share).max().unwrap_or_default()).collect()
 }
 
-/// A node that a copy comes from, or goes to. Where the active role moves as well that is counted apart: it takes longer, and were all of
-/// these the first, what is seen of the pace would say nothing about the rest.
+/// A node that a copy comes from, or goes to. A copy is counted apart where the active role moves as well, because that takes longer.
+/// Were all of these the first, what is seen of the pace would say nothing about the rest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     From { node: NodeId, hands_over: bool },

@@ -266,8 +266,9 @@ impl Tracked {
         (until_ms.saturating_sub(*since_ms) >= WATCHED_MS).then_some((first, *since_ms))
     }
 
-    /// At the pace between two times, half way between what all that is left takes and, where that is longer, what the node takes that has
-    /// the most left to take, or to send. The rest waits for that one in the end; but it goes faster where others are done before.
+    /// How long the rest takes at the pace between two times. It is half way between what all that is left takes and, where that is
+    /// longer, what the busiest node takes. That node has the most left to take, or to send. The rest waits for that one in the end; but
+    /// it goes faster where others are done before.
     fn need_ms(&self, (first, since_ms): (&Left, u64), until_ms: u64) -> Option<f64> {
         let elapsed_ms = until_ms.saturating_sub(since_ms) as f64;
         let need = |left: f64, first: f64| (first > left).then(|| left * elapsed_ms / (first - left));
@@ -403,7 +404,7 @@ mod tests {
     /// So large that all else is next to nothing.
     const WEIGHT: Weight = Weight { bytes: 100_000_000_000, items: 1_000 };
 
-    /// Share and seconds that a rebalance tells of, when what was sent and what is on disk of a thousand mutations has become as said,
+    /// Share and seconds that a rebalance tells of in the end. `said` is what was sent and what is on disk of a thousand mutations,
     /// two seconds after one another.
     fn told(said: &[(u64, u64)], pauses: Pauses) -> (f64, Option<u64>) {
         let (mut meta, mut heard, mut tracker) = (one_moves(), Heard::default(), Tracker::default());

@@ -181,7 +181,7 @@ pub struct VbReport {
 
 impl Metadata {
     /// How long the sender of that report may serve unheard. A node that was failed over gets no lease before it says that it knows, even
-    /// if it counts again by then: by what it still acts by it would serve what is somebody else's.
+    /// if it counts again by then. It still acts by older metadata, and would serve what is another node's.
     #[must_use]
     pub fn lease_for(&self, report: &NodeReport) -> Option<u64> {
         let node = self.reporter(report)?;
@@ -190,7 +190,7 @@ impl Metadata {
     }
 
     /// The node that a report is of. One that joins reports for a moment as what it was in a cluster of its own, under a
-    /// number that is another's here: that is nobody's report.
+    /// number that is another's here. That is nobody's report.
     #[must_use]
     pub fn reporter(&self, report: &NodeReport) -> Option<&NodeInfo> {
         self.node_by_id(report.node).filter(|node| node.uuid == report.uuid)

@@ -1,11 +1,12 @@
-//! What is to be done about one vBucket next: at most one step, which follows from its plan, its target and what nodes
-//! say of their copies.
+//! What is to be done about one vBucket next. It is at most one step, which follows from its plan, its target and what nodes say of
+//! their copies.
 //!
 //! # How long nobody serves a vBucket
 //!
-//! SDKs give a plain operation two and a half seconds by default. Sent on ("not my vBucket") they wait 1, 10, 50, 100, 500 and then
-//! 1000 ms, so the last tries that count are 661 and 1661 ms after the first. By the latter somebody has to serve, the next active
-//! copy or the former one again, and the client has to know who. What that goes by, from when the former one is to hand over:
+//! SDKs give a plain operation two and a half seconds by default. Where an operation is sent on ("not my vBucket") they wait 1, 10,
+//! 50, 100, 500 and then 1000 ms. So the last tries that count are 661 and 1661 ms after the first. By the latter somebody has to
+//! serve, the next active copy or the former one again, and the client has to know who. What that goes by, from when the former one
+//! is to hand over:
 //!
 //! | At most | What takes it |
 //! |---|---|
@@ -17,8 +18,8 @@
 //! | 200 ms | another client is told (`daemon::buckets::maps`), at the same time as the new one begins to serve |
 //!
 //! That leaves some 600 ms for what depends on disks and network. A handover that is given up costs as much, so the vBucket is left
-//! alone for long afterwards. If it took too long all the same, each next try is given twice the time: clients may notice
-//! that one, but a rebalance has to end.
+//! alone for long afterwards. If it took too long all the same, each next try is given twice the time. Clients may notice that one,
+//! but a rebalance has to end.
 
 use std::cmp::Reverse;
 
@@ -47,8 +48,8 @@ const CLOSE_BEHIND: u64 = 2_000;
 const PROMPT_MS: u64 = 150;
 /// How long copies are given to get there, before the role goes there all the same: links may be no faster.
 const PROMPT_PATIENCE_MS: u64 = 15_000;
-/// How long an active copy that is to hand over brings the durable writes to their end that are in progress, and takes no
-/// others, before it seals all the same. It leaves as much again of [`HANDOVER_PATIENCE_MS`].
+/// How long an active copy that is to hand over waits for the durable writes that are in progress. It takes no others,
+/// and seals all the same when the time is up. It leaves as much again of [`HANDOVER_PATIENCE_MS`].
 pub const DRAIN_PATIENCE_MS: u64 = 500;
 /// How long a handover may take, from when it is agreed on until the next active copy is known to have everything. See the
 /// module.
@@ -67,8 +68,9 @@ const INDEX_PATIENCE_PART: u64 = 5;
 const DOUBT_PATIENCE_MS: u64 = 300;
 /// The same right after an election.
 const ELECTED_PATIENCE_MS: u64 = 5_000;
-/// How long an election waits for nodes that are there and say nothing of their copies: they open the bucket, or cannot carry out
-/// what was agreed on. What has to be known is waited for however long it takes; this is for what may be known beyond that.
+/// How long an election waits for nodes that are there and say nothing of their copies. Such a node opens the bucket, or cannot
+/// carry out what was agreed on. What has to be known is waited for however long it takes; this is for what may be known beyond
+/// that.
 const ANSWER_PATIENCE_MS: u64 = 10_000;
 
 pub(super) struct Scene<'a> {
@@ -99,7 +101,8 @@ fn is_prompt(behind: Behind) -> bool {
 }
 
 /// How long a handover to copies that are so far behind may take, after so many that were given up. A new leader does not
-/// know how far that is, and the vBucket may have been sealed for long: it is given no more than if they were close.
+/// know how far that is, and the vBucket may have been sealed for long. So the handover is given no more time than if the
+/// copies were close.
 pub(super) fn patience_ms(behind: Option<Behind>, given_up: u32) -> u64 {
     if behind.is_some_and(|behind| !is_prompt(behind)) {
         return SLOW_HANDOVER_PATIENCE_MS;
@@ -238,8 +241,8 @@ impl Scene<'_> {
 
     /// Nodes that an election waits for, however long that takes, because something that was acknowledged may be known to them
     /// only. A copy that was begun anew, or has lost what it had in memory, answers for nothing: it is as if it had failed.
-    /// So where others are silent that may have all they ever acknowledged, these are waited for: they come back, or
-    /// somebody fails them over and takes it on himself. Empty when there is no election, or none waits.
+    /// So where others are silent that may have all they ever acknowledged, these are waited for. They come back, or an
+    /// administrator fails them over and accepts that writes may be lost. Empty when there is no election, or none waits.
     pub(super) fn missing_answers(&self) -> Vec<NodeId> {
         let VbPhase::Electing { among } = &self.plan.phase else { return Vec::new() };
         let counts = |node: NodeId| self.copy(node).is_some_and(|copy| copy.complete && !copy.may_lack);
@@ -306,8 +309,8 @@ impl Scene<'_> {
         let chain = &self.plan.chain;
         let must = |node: &&NodeId| !counted.contains(node) || !self.heard.is_silent(**node, self.now_ms);
         let enough = chain.iter().filter(|&&node| has(node)).count() > chain.len() / 2;
-        // After an election all but the winner look new, though they were there before: a silent one may be waited for by
-        // the failover that takes it out.
+        // After an election all but the winner look new, though they were there before. So a silent one may be waited for
+        // until a failover takes it out.
         enough && chain.iter().filter(must).all(|&node| has(node))
     }
 
@@ -339,9 +342,9 @@ impl Scene<'_> {
         budget.admit_handover(active, leader, limit).then(|| VbStep::StartHandover(target.to_vec()))
     }
 
-    /// How active roles may go from one node to another: freely to where writers fare no worse, so that leaving a node that
-    /// is overloaded waits for nothing. A node that is pressed harder, by the copies that it is getting perhaps, is waited for,
-    /// but not for ever: it may not get any better before they are there.
+    /// How active roles may go from one node to another. They go freely to where writers fare no worse, so leaving a node that
+    /// is overloaded waits for nothing. A node that is pressed harder, perhaps by the copies that it is getting, is waited for,
+    /// but not for ever. It may not get any better before they are there.
     fn handover_limit(&self, from: NodeId, to: NodeId) -> Option<HandoverLimit> {
         let pressure = |node| self.heard.pressure(node, &self.bucket.uuid, self.now_ms);
         let ((there, pressed_ms), (here, _)) = (pressure(to), pressure(from));
@@ -421,7 +424,7 @@ impl Scene<'_> {
     }
 
     /// Somebody serves a vBucket that nobody has: one of the target, if somebody wants it served at all. It is one that held the vBucket
-    /// when it was failed over, if there is any, and of these the one that has the most, as in an election. So such a node is waited
+    /// when it was failed over, if there is any. Of these it is the one that has the most, as in an election. So such a node is waited
     /// for: it comes back, or is failed over again.
     fn revive(&self) -> Option<VbStep> {
         let target = self.target?;

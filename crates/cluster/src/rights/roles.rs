@@ -1,7 +1,7 @@
 //! The roles of Couchbase 7.6: their names, what they are granted on, and which rights they give here.
 //!
-//! Roles of services that do not exist here (query, search, analytics, eventing, views, mobile) are accepted, kept and
-//! listed so that scripts which assign them work. They give what they give on the data service in Couchbase at most.
+//! Roles of services that do not exist here (query, search, analytics, eventing, mobile) are accepted, kept and
+//! listed. So scripts which assign them work. They give what they give on the data service in Couchbase at most.
 
 use std::collections::BTreeSet;
 

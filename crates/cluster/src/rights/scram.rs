@@ -1,7 +1,7 @@
 //! Password verifiers of SCRAM (RFC 5802) for the three hashes Couchbase's clients use, and the digest of CRAM-MD5.
 //!
 //! Couchbase's default of 15,000 iterations costs a client about as much time at every connection as everything else
-//! of its start-up together; RFC 7677's minimum of 4,096 is used. The number travels with every verifier, so it can be
+//! of its start-up together. RFC 7677's minimum of 4,096 is used. The number travels with every verifier, so it can be
 //! raised for new passwords at any time.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -99,8 +99,8 @@ impl ScramVerifier {
         Self { hash, salt, iterations, stored_key, server_key }
     }
 
-    /// What a login name that does not exist gets: a salt that stays the same for the name and the mechanism, made from a
-    /// secret of the cluster, and keys that belong to no password. Nothing about it tells it from somebody's.
+    /// What a login name that does not exist gets. The salt is made from a secret of the cluster, and stays the same for
+    /// the name and the mechanism. The keys belong to no password. Nothing about it tells it from somebody's.
     #[must_use]
     pub fn decoy(hash: ScramHash, secret: &[u8], name: &str) -> Self {
         let random = ScramHash::Sha256.hmac(secret, &[b"nobody ", name.as_bytes()].concat());

@@ -241,8 +241,8 @@ fn give_one_half_up(simulation: &mut Simulation, founders: [usize; 2]) {
     }
 }
 
-/// The node that has formed the group anew is lost in its turn, before a survivor has heard anything of the new group but that it
-/// exists.
+/// The node that has formed the group anew is lost in its turn. Until then a survivor has heard nothing of the new group but that
+/// it exists.
 #[test]
 fn a_group_that_is_formed_anew_twice_outranks_the_one_that_its_founder_knows_nothing_of() {
     for seed in seeds() {

@@ -51,7 +51,7 @@ fn nodes_are_replaced_by_newer_ones_one_after_the_other() {
     }
 }
 
-/// Those that are left are no majority of the group before. So the level does not rise before the group has let the older nodes go: they
+/// Those that are left are no majority of the group before. So the level does not rise before the group has let the older nodes go. They
 /// would stop at that, and nobody could be elected any more.
 #[test]
 fn the_level_rises_once_the_group_has_let_go_of_older_nodes_that_were_removed() {

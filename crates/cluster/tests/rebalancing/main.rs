@@ -22,9 +22,9 @@ use world::{ELECTION_MS, TICK_MS, World};
 /// Seeds that every run of the tests goes through.
 const SEEDS: u64 = 40;
 /// Seeds that have found something. 218 and 404: an active copy that was restarted while its chain was being shortened
-/// confirmed itself, though the other copy still counted. 1521: one that had crashed when another was failed over was elected
-/// without the third, which alone was left of the majority that had the last write. 1119, 2146 and 3729: fewer copies were asked for than
-/// there were, so that one of two was a majority; it had writes to itself, and the other one took its place.
+/// confirmed itself, though the other copy still counted. 1521: one that had crashed when another was failed over was elected without the
+/// third. The third alone was left of the majority that had the last write. 1119, 2146 and 3729: fewer copies were asked for than there
+/// were, so that one of two was a majority. It had writes to itself, and the other one took its place.
 const FOUND: [u64; 6] = [218, 404, 1119, 1521, 2146, 3729];
 
 fn seeds() -> impl Iterator<Item = u64> {

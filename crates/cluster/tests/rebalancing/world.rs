@@ -1,8 +1,8 @@
 //! A cluster of fake nodes around real metadata and a real orchestrator, in virtual time.
 //!
 //! Metadata is one list of states, as consensus makes it: the leader hears a majority and appends; others come to know
-//! later. What must hold is checked after each step. These are the states' invariants, at most one serving copy per vBucket
-//! while leases are asked for, and that a new active has every write that was acknowledged on disk by a majority.
+//! later. What must hold is checked after each step. These are the states' invariants, and at most one serving copy per
+//! vBucket while leases are asked for. Also, a new active has every write that a majority acknowledged on disk.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

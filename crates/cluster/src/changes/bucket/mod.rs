@@ -101,8 +101,8 @@ pub(crate) fn update(state: &mut Metadata, name: &str, params: &BucketParams) ->
     Ok(())
 }
 
-/// Empties a bucket by putting another one in its place: wherever copies of its documents are left, on a node that is down
-/// or in a stream, they belong to a bucket that is gone.
+/// Empties a bucket by putting another one in its place. Copies of its documents may be left on a node that is down, or in
+/// a stream. They belong to a bucket that is gone.
 pub(crate) fn flush(state: &mut Metadata, name: &str, uuid: &BucketUuid) -> Result<(), ClusterError> {
     if state.rebalance.is_some() {
         return Err(ClusterError::MembersRefused("Cannot flush buckets during rebalance".into()));

@@ -88,8 +88,8 @@ impl Consensus {
         }
     }
 
-    /// A member that was about to be removed may have become the leader. Raft counts on every leader to be a member, and the others elect
-    /// one of their own, with this member's vote where they do not know yet that they need it no more.
+    /// A member that was about to be removed may have become the leader. Raft counts on every leader to be a member. The others elect one
+    /// of their own. This member votes where they do not know yet that they need its vote no more.
     fn step_down_if_removed(&mut self) {
         let raft = &self.raw.raft;
         if self.leads() && raft.prs().get(raft.id).is_none() {

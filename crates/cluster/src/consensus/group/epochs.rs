@@ -93,13 +93,14 @@ impl Consensus {
         Commit { index: self.applied, metadata, is_snapshot: true, outcomes: self.state.outcomes() }
     }
 
-    /// What makes this member a group of its own, in `epoch`, whose other members have to join it: for when a majority of
-    /// the voters is lost for good. Everything in this member's log counts as agreed on, whether or not a majority had it;
+    /// What makes this member a group of its own, in `epoch`, whose other members have to join it. It is for a group that has lost
+    /// a majority of its voters for good. Everything in this member's log counts as agreed on, whether or not a majority had it;
     /// what only the lost ones had is lost. Then comes `command`.
     ///
     /// # Errors
-    /// When the command is refused, the group has a leader or can elect one without the nodes that the command fails over, or this
-    /// member cannot tell what it knows.
+    /// - The command is refused.
+    /// - The group has a leader, or can elect one without the nodes that the command fails over.
+    /// - `epoch` is no later one than this member's, or this member cannot tell what it knows.
     pub fn reform(
         &self,
         epoch: Epoch,
@@ -116,7 +117,7 @@ impl Consensus {
         if epoch <= self.member.epoch || self.broken.is_some() {
             return Err(failed("this node cannot form the group anew"));
         }
-        // A member that has only joined takes its peers' word for the members of the group, and knows of no number that
+        // A member that has only joined takes its peers' word for the members of the group. It knows of no number that
         // was given to a node. A group that it formed would know nothing of any of them.
         if self.state.metadata.next_node == 0 {
             return Err(failed(
@@ -148,8 +149,8 @@ impl Consensus {
     pub(super) fn say_hello(&mut self, to: NodeId) {
         let from = self.raw.raft.id;
         // A message without a term is refused; one of the first term, which is over, is taken for nothing but a sign of life.
-        // More than that cannot be said by a member that knows of no term yet, and is not to be by one that cannot go on:
-        // its leader would count on it.
+        // A member that knows of no term yet cannot say more than that. One that cannot go on must not say more: its leader
+        // would count on it.
         let term = if self.broken.is_some() { 1 } else { self.raw.raft.term.max(1) };
         let mut message = Message { to: raft_id(to), from, term, ..Message::default() };
         message.set_msg_type(MessageType::MsgHeartbeatResponse);

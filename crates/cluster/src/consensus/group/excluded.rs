@@ -101,7 +101,7 @@ impl Consensus {
         if self.excluded.outrun.insert(node, version) == Some(version) {
             return;
         }
-        // Others are not to wait until they have lost this leader, which they hear from: they vote at once for a member that was asked to
+        // The others hear from this leader, and would wait until they have lost it. They vote at once for a member that was asked to
         // lead.
         let mut asked = Message { to: raft.id, from: raft.id, term, ..Message::default() };
         asked.set_msg_type(MessageType::MsgTimeoutNow);

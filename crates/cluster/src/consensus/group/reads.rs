@@ -66,8 +66,8 @@ impl Consensus {
         self.with_raft(|raw| raw.read_index(question.into()));
     }
 
-    /// What questions of this member, since it started, begin with. The leader tells them apart by their content, and what
-    /// it answers to one that was asked before the start says nothing about what has happened since.
+    /// What questions of this member, since it started, begin with. The leader tells them apart by their content. Its
+    /// answer to one that was asked before the start says nothing about what has happened since.
     pub(super) fn question_prefix(&self) -> String {
         format!("{}/{:x}/", self.raw.raft.id, self.seed)
     }

@@ -1,5 +1,5 @@
-//! What a member does because time goes by: elections and heartbeats, what is repeated, and the leader's steps towards the group that
-//! the metadata ask for.
+//! What a member does because time goes by. It holds elections, sends heartbeats, and repeats what may have been lost. A leader also
+//! takes steps towards the group that the metadata ask for.
 
 use std::sync::Arc;
 

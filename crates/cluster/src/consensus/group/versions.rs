@@ -1,4 +1,4 @@
-//! Two versions of the state machine in one group: the older one stops before what it does not know, and a newer one goes on
+//! Two versions of the state machine in one group. The older one stops before what it does not know, and a newer one goes on
 //! from the same log.
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -104,7 +104,7 @@ fn a_killed_process_leaves_nothing_that_a_power_failure_could_take_back() {
     at_every_call(Fault::Kill, nothing_is_lost);
 }
 
-/// Which bits are flipped: one of each byte of the header, all of the byte that says how the file is to be read, and a few of each page.
+/// Which bits are flipped: one of each byte of the header, and a few of each page. Of the byte that says how to read the file, all are.
 fn places(file: &[u8]) -> Vec<(usize, u8)> {
     const HEADER: usize = 320;
     const FLAGS: usize = 9;
@@ -145,7 +145,8 @@ fn a_bit_that_flips_in_what_was_synced_is_noticed_or_changes_nothing() {
     }
 }
 
-/// Every byte of a small file, in a closed log and in one whose process was killed: `bit_of` says which of its bits flips, if any.
+/// Flips a bit in every byte of a small file, of a closed log and of one whose process was killed. `bit_of` says which bit of a
+/// byte flips, if any.
 fn flip_bytes(bit_of: impl Fn(usize) -> Option<u8>) {
     let expected = states(&writes()).pop().unwrap();
     let disk = Disk::default();
