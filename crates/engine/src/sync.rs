@@ -1,4 +1,4 @@
-//! What the places are made of where threads meet and that are compiled twice: here, and in the test `interleavings`, which puts the
-//! primitives of a scheduler in the place of these.
+//! Primitives for those places where threads meet that are compiled twice: here, and in the test `interleavings`. That test puts
+//! the primitives of a scheduler in the place of these.
 
 pub(crate) use std::sync::atomic;

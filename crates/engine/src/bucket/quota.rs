@@ -74,7 +74,7 @@ impl Bucket {
         self.pager_called.load(Ordering::Acquire) || self.mem_used() > self.watermarks().0
     }
 
-    /// How urgent it is to make room: 0 up to the high watermark, and 1 where slow feeds begin to be sent to the disk.
+    /// How urgent it is to make room: 0 up to the high watermark, and 1 where lagging feeds begin to be sent to the disk.
     /// That is the next step for making room.
     #[must_use]
     pub fn room_urgency(&self) -> f64 {

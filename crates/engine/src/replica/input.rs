@@ -157,9 +157,9 @@ impl Bucket {
         Ok(slot.vb.lock().high_prepared())
     }
 
-    /// The same, for the stream that feeds the copy; the waiter is woken, once, when it has risen above a seqno that it has not reached
-    /// yet. A stream that was taken over learns nothing: its active would take what the copy has of the next one's history for its own.
-    /// Nor does it take the place of the waiter that the next one has.
+    /// The same, for the stream that feeds the copy. If the seqno is not above `above` yet, the waiter is woken, once, when it has
+    /// risen above that. A stream that was taken over learns nothing: its active would take what the copy has of the next one's
+    /// history for its own. Nor does it take the place of the waiter that the next one has.
     ///
     /// # Errors
     /// `NotMyVbucket` when the inflow is void.

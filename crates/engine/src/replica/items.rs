@@ -24,10 +24,14 @@ impl Bucket {
     /// The next item of the snapshot that is open. One that is there already is ignored.
     ///
     /// # Errors
-    /// `NotMyVbucket` when the inflow is void; `Range` when it is outside of the snapshot; `TemporaryFailure` and `NoMemory`
-    /// when there is no room for it just now; [`Refusal::Fetch`] when the disk has to be asked first. Nothing has changed
-    /// then. `Invalid` when it completes what is not prepared here: the copy is damaged, its inflow void, and the next
-    /// [`Bucket::replica_begin`] begins from nothing.
+    /// Nothing has changed after any of these but `Invalid`:
+    ///
+    /// - `NotMyVbucket` when the inflow is void
+    /// - `Range` when it is outside of the snapshot
+    /// - `TemporaryFailure` and `NoMemory` when there is no room for it just now
+    /// - [`Refusal::Fetch`] when the disk has to be asked first
+    /// - `Invalid` when it completes what is not prepared here: the copy is damaged, its inflow void, and the next
+    ///   [`Bucket::replica_begin`] begins from nothing
     pub fn replica_item(&self, inflow: Inflow, item: &ReplicaItem<'_>, now: Now) -> Result<(), Refusal> {
         let (slot, shard) = self.slot(inflow.vb)?;
         let env = Env { shard, kind: self.options.kind, now };

@@ -6,14 +6,14 @@
 //! * What has come already is ignored, so a stream may begin again where the last one broke off.
 //! * Items belong to a snapshot. A copy is good at ends of snapshots only ([`crate::vbucket::snapshots`]): in between it is not
 //!   acknowledged, and recorded as being in between. A copy that has not even its first one is not to be promoted.
-//! * What a replica holds for a durable write is acknowledged in the order of seqnos, by its level: in memory once its
-//!   snapshot is whole, or synced ([`crate::Bucket::high_prepared`]).
+//! * What a replica holds for a durable write is acknowledged in the order of seqnos. Its level decides when: once it
+//!   is in memory and its snapshot is whole, or once it is synced ([`crate::Bucket::high_prepared`]).
 //! * A commit is a version made of the prepare that is here. In a snapshot from disk it may be a plain version; and what
 //!   such a snapshot says is completed, and does not show, was aborted.
-//! * A history that is not the active's goes altogether, and so does a copy that lacks what it is told the outcome of:
-//!   a new incarnation is built from zero. (Only the newest version of a key is kept: there is nothing to go back to.)
-//!   From there to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]), in memory and on disk.
-//!   The link that feeds it sees to it that this snapshot has all that was ever prepared
+//! * A history that is not the active's goes altogether. So does a copy that is told an outcome and lacks the prepare
+//!   that it belongs to. A new incarnation is built from zero. (Only the newest version of a key is kept: there is
+//!   nothing to go back to.) From there to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]),
+//!   in memory and on disk. The link that feeds it sees to it that this snapshot has all that was ever prepared
 //!   ([`crate::VbHistory::prepared`]).
 
 mod input;

@@ -10,10 +10,10 @@
 //! | Active | served | refused | told | acts |
 //! | Sealed | refused | refused | told to the end | rests |
 //!
-//! Flushing, ejection, compaction and warm-up are the same whatever the role. A sealed vBucket gets no seqno any more: what
-//! is prepared stays so, and a client that waits for it learns from the next active, by replication, what became of it. A copy that
-//! is to leave the vBucket then never hears of it. So an active that is about to be sealed is *drained* first. It takes no
-//! durable writes any more, goes on otherwise, and brings those in progress to their end, as nobody else can be active yet.
+//! Flushing, ejection, compaction and warm-up are the same whatever the role. A sealed vBucket gets no seqno any more, so what is
+//! prepared stays so. A client that waits for it learns from the next active, by replication, what became of it. A copy that is to
+//! leave the vBucket then never hears of it. So an active that is about to be sealed is *drained* first. It takes no durable writes
+//! any more, goes on otherwise, and brings those in progress to their end, as nobody else can be active yet.
 //!
 //! An active begins with a branch of its own, behind what is whole of its copy, and that is synced before anything is
 //! served. What others have behind that point is no part of its history.
@@ -120,12 +120,12 @@ impl Bucket {
         answers.into_iter().next().map_or(Err(Status::Internal), |answer| answer.1)
     }
 
-    /// Makes this node the active of vBuckets: each begins a branch (but for one whose branch nobody has heard of), is synced, and is
-    /// served then. One sync serves all vBuckets of a shard. Of one that is active already, term and topology change.
+    /// Makes this node the active of vBuckets. Each begins a branch (but for one whose branch nobody has heard of), is synced, and
+    /// is served then. One sync serves all vBuckets of a shard. Of one that is active already, term and topology change.
     ///
     /// Each vBucket's answer is `Invalid` when a later term is known, and `TemporaryFailure` when the disk refuses. It
-    /// is `NotMyVbucket` when the bucket has no such vBucket, or when it is a copy in the making and other nodes may
-    /// have a whole one.
+    /// is `NotMyVbucket` when the bucket has no such vBucket. It is that too when the vBucket is a copy in the making
+    /// and other nodes may have a whole one.
     pub fn activate_all(&self, wanted: &[Activation], now: Now) -> Vec<(VbId, Result<(), Status>)> {
         let _one_at_a_time = self.role_changes.lock();
         // What the events of a vBucket are compared with. Before the flusher's lock, as everywhere.
@@ -321,9 +321,10 @@ impl Bucket {
         }
     }
 
-    /// An active vBucket takes no durable writes any more in this term: it is about to be sealed, and whatever is in progress
-    /// is to end before. As long as something is: for how many milliseconds that has been waited for. What must not be waited
-    /// for is one that is sealed already, or that knows an earlier term only, in which nobody follows it any more.
+    /// An active vBucket takes no durable writes any more in this term. It is about to be sealed, and the durable writes in
+    /// progress are to end before that. Returns for how many milliseconds that has been waited for, as long as one is in
+    /// progress. A vBucket that is sealed already need not be waited for. Nor need one that only knows an earlier term, in
+    /// which nobody follows it any more.
     ///
     /// # Errors
     /// `Invalid` when a later term is known.
@@ -368,7 +369,7 @@ impl Bucket {
         self.step_down(vb, VbRole::Replica, term)
     }
 
-    /// A copy that nobody has given a role yet has lost what it held at the last stop: it does not count before it has
+    /// A copy that nobody has given a role yet has lost what it held at the last stop. It does not count before it has
     /// caught up.
     ///
     /// # Errors
@@ -407,8 +408,8 @@ impl Bucket {
 
     /// A copy has its role from another life of the group, whose terms say nothing in this one. From here on it has none, and follows
     /// whatever term comes. What it holds stays. That may lack what was acknowledged in the life that counts: it does not count before it has
-    /// caught up. So it is with a copy that was the active one, too. Where it is to be that in this life as well, no other copy has been since
-    /// the life began, and it counts once it is activated.
+    /// caught up. So it is with a copy that was the active one, too. It may be that the copy is to be the active in this life as
+    /// well. Then no other copy has been the active since the life began, and it counts once it is activated.
     ///
     /// # Errors
     /// `NotMyVbucket` when there is no such vBucket at all.

@@ -1,11 +1,12 @@
 //! The CAS ceiling: the number that a shard has on disk above every CAS it gives out, and what a restart learns from it.
 //!
-//! A ceiling is recorded in the state of one vBucket of the shard, two minutes ahead of its clock reading, so that it
-//! seldom has to be raised. Its low bits say what it is, and that the shard was not closed cleanly:
+//! A ceiling is recorded in the state of one vBucket of the shard. It is two minutes ahead of the clock reading that it
+//! is made from, so that it seldom has to be raised. Its low bits say what it is, and that the shard was not closed
+//! cleanly:
 //!
 //! - A ceiling *of the clock* also tells the reading it was made from, which is no less than any CAS of that vBucket on
-//!   disk. A restart that finds the clock beyond everything the disk knows goes on with the clock: whatever was given
-//!   out before was the clock's and lies behind it. Only when the clock was set back the ceiling itself is the floor.
+//!   disk. A restart that finds the clock beyond everything the disk knows goes on with the clock. Every CAS given out
+//!   before was the clock's and lies behind it. Only when the clock was set back the ceiling itself is the floor.
 //! - A ceiling *of a leader* is on disk before a CAS is taken over that is well ahead of the clock (another cluster's). It
 //!   is always the floor.
 //!
@@ -27,8 +28,8 @@ const DIFFERENCE_NANOS: u64 = 1_000_000_000;
 /// How far ahead of the clock a restart goes on after a crash; more than what does not count as leading.
 const RESTART_NANOS: u64 = 2 * DIFFERENCE_NANOS;
 
-/// The low bits that make a recorded CAS recognisable: all of them set in a ceiling of a leader, all but one in one of the
-/// clock.
+/// The low bits that make a recorded CAS recognisable. All of them are set in a ceiling of a leader, all but one in a
+/// ceiling of the clock.
 const LOW_BITS: u64 = 0xffff;
 const OF_THE_CLOCK: u64 = 0xfffe;
 
@@ -37,8 +38,8 @@ pub(crate) fn leads(cas: Cas, now: Now) -> bool {
     cas.get() > now.wall_nanos.saturating_add(DIFFERENCE_NANOS)
 }
 
-/// The ceiling that a shard needs whose vBucket with the ceiling has given out `own`, and that has taken over, or is to
-/// take over, CAS values up to `foreign`. It is no lower than the one it has.
+/// The ceiling that a shard needs. Its vBucket with the ceiling has given out `own`, and the shard has taken over, or
+/// is to take over, CAS values up to `foreign`. It is no lower than the one it has.
 pub(crate) fn above(own: Cas, foreign: Cas, now: Now, present: Cas) -> Cas {
     let reading = now.wall_nanos.max(own.get()).max(foreign.get());
     let is_leading = leads(foreign, now) || is_of_a_leader(present);

@@ -1,5 +1,5 @@
-//! What the vBuckets of one shard share: an arena, a store, the flusher's and fetcher's queues, and the gate that tells
-//! writers whether the disk still takes what they bring.
+//! What the vBuckets of one shard share: an arena, a store, the flusher's and fetcher's queues, and the gate. The gate
+//! tells writers whether the disk still takes what they bring.
 //!
 //! Everything a writer looks at here is an atomic that background threads store to and writers load. Writers themselves
 //! touch shared lines only when a vBucket turns dirty or has gathered enough bytes to be worth reporting.
@@ -105,8 +105,8 @@ impl Shard {
     /// holds the flusher's lock.
     #[inline]
     pub(crate) fn lent(&self, taken: ItemLoan) -> ItemRef<'_> {
-        // SAFETY: as in `item`; and a checkpoint keeps what was taken from it until the flusher publishes it, or the
-        // contents are dropped, which takes the flusher's lock.
+        // SAFETY: as in `item`. A checkpoint keeps what was taken from it until the flusher publishes it, or the
+        // contents are dropped. Dropping takes the flusher's lock.
         unsafe { taken.get(&self.arena) }
     }
 
@@ -330,8 +330,8 @@ impl Gate {
         self.alarm.begin_flush()
     }
 
-    /// Has the flusher write no more than it has to at once, for as long as the answer lives: somebody wants its lock whom clients
-    /// wait for.
+    /// Has the flusher write no more than it has to at once, for as long as the answer lives. A thread that clients wait for wants
+    /// its lock.
     pub(crate) fn ask_for_way(&self) -> Way<'_> {
         self.asked_for_way.fetch_add(1, Ordering::Relaxed);
         Way(&self.asked_for_way)
@@ -404,7 +404,7 @@ impl Gate {
         self.alarm.dirty_for_millis(now.mono_millis)
     }
 
-    /// The flusher did not come as far as this vBucket: it is the first next time, so that none waits for ever behind
+    /// The flusher did not come as far as this vBucket. It is the first next time, so that none waits for ever behind
     /// those before it.
     pub(crate) fn go_on_with(&self, vb_in_shard: usize) {
         self.first_vb.store(vb_in_shard, Ordering::Relaxed);

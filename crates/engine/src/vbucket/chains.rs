@@ -2,9 +2,9 @@
 //!
 //! A majority is counted of the copies that are *configured*, not of those that exist just now. Of three configured
 //! copies two have to hold a write, though only two exist. Where only one exists, durable writes are impossible. A
-//! chain may also have more members than copies are configured, until a rebalance has taken some out. Then it is a
-//! majority of its members: a caller that asks enough of them that no such majority is missed may make any of them the
-//! active.
+//! chain may also have more members than copies are configured, until a rebalance has taken some out. Then a write
+//! needs a majority of its members. A caller that asks enough of them that no such majority is missed may make any of
+//! them the active.
 //!
 //! While a vBucket's chain changes it has two chains, the old one and the new one, and a write needs a majority of
 //! both. Until the new chain is known to hold what the old one had, an election may ask either what was acknowledged.
@@ -83,7 +83,7 @@ impl Chains {
         self.topology.copies <= 1 && self.acknowledged.is_empty()
     }
 
-    /// How many members of a chain of so many have to hold a write; of the chain to be, which is the first, or of the one before.
+    /// How many members of a chain of so many have to hold a write. Place 0 is the chain to be, place 1 the one before.
     fn majority(&self, place: usize, members: usize) -> usize {
         let copies = if place == 0 { usize::from(self.topology.copies) } else { 0 };
         copies.max(members) / 2 + 1

@@ -1,8 +1,8 @@
 //! A vBucket's newest mutations in seqno order, and the cursors that read them.
 //!
-//! Each entry is a counted reference, so a version lives until it is synced and read by every cursor even when the table
-//! has a newer one. Entries leave at the front only, once the persistence cursor and all others have passed them. A
-//! superseded version is marked stale, not removed: its superseder is further back in the same queue.
+//! Each entry is a counted reference. So a version lives until it is synced and read by every cursor, even when the
+//! table has a newer one. Entries leave at the front only, once the persistence cursor and all others have passed them.
+//! A superseded version is marked stale, not removed: its superseder is further back in the same queue.
 //!
 //! The *persistence cursor* is part of the checkpoint. What it has not passed it never gives up; writers are refused
 //! instead when the shard's queues grow beyond their share of memory. The flusher is lent the entries that it takes; they
@@ -14,7 +14,7 @@
 //! for what is synced: its feed reads that from disk. A feed that reads from disk keeps its slot without a place.
 //!
 //! Positions are counts of what has ever been queued. The bytes that go with a position are exact at both ends and at the
-//! persistence cursor, and estimated where a cursor began in the middle.
+//! persistence cursor. They are estimated where a cursor began in the middle.
 
 use std::collections::VecDeque;
 
@@ -182,8 +182,8 @@ impl Checkpoint {
         found.ok().and_then(|index| self.commits.get(index)).map_or(Seqno(0), |commit| commit.1)
     }
 
-    /// The queue's reference to an item with this seqno, unless there is none or the flusher has it on loan: so the item may
-    /// be moved, if the mover changes the reference.
+    /// The queue's reference to an item with this seqno; none when the queue has no such item or the flusher has it on loan.
+    /// The item may be moved, if the mover changes the reference.
     pub(crate) fn entry_of(
         &mut self,
         seqno: Seqno,
@@ -203,8 +203,8 @@ impl Checkpoint {
 
     // ---- the persistence cursor -----------------------------------------------------------------------------------
 
-    /// Lends the flusher the oldest entries that it has not taken, about `bytes_max` of them (by `bytes_of`) but at least
-    /// one and no more than `items_max`; usually that is everything.
+    /// Lends the flusher the oldest entries that it has not taken. They are about `bytes_max` (by `bytes_of`), but at
+    /// least one and no more than `items_max`. Usually that is everything.
     pub(crate) fn take(
         &mut self,
         bytes_max: u64,

@@ -1,10 +1,10 @@
 //! Which documents of a vBucket are on disk only: what is left in memory of keys that were evicted, in about twelve bits each.
 //!
 //! A sorted list of short hashes, delta-coded in blocks of at most [`BLOCK_KEYS_MAX`]. Every evicted key is in it. A
-//! key enters the list when it leaves the table, and is removed when it comes back; two keys with one short hash stand
-//! in it twice. A key that is not in it is not on disk only. The reverse does not hold: about one absent key in two
-//! hundred shares its short hash with an evicted one, and what was evicted may have ceased to be. Then the disk has to
-//! be asked.
+//! key enters the list when it leaves the table, and is removed when it comes back. Two keys with one short hash stand
+//! in it twice. A key that is not in it is not on disk only. The reverse does not hold. About one absent key in two
+//! hundred shares its short hash with an evicted one, and an evicted document may have ceased to be. Then the disk has
+//! to be asked.
 //!
 //! Bits per key: enough to tell a key from the others of its vBucket, plus about two. The fewer the bits, the more
 //! often the answer is a wrong "maybe". The list needs no room to grow into and is never rebuilt. It does not know
@@ -17,8 +17,8 @@
 
 /// Keys per block; beyond, it is split.
 const BLOCK_KEYS_MAX: usize = 512;
-/// Short hashes of all vBuckets of a bucket together are told apart by so many bits: a hundred million evicted keys make
-/// one "maybe" in a hundred wrong.
+/// This many bits tell the short hashes of all vBuckets of a bucket apart. With a hundred million evicted keys, about
+/// one absent key in a hundred gets a wrong "maybe".
 const HASH_BITS: u32 = 33;
 /// Bytes the allocator adds to a block, about.
 const ALLOCATION_BYTES: usize = 8;

@@ -1,8 +1,8 @@
 //! The collections manifest in the form the data path asks: does this collection exist, and what caps its expiry?
 //!
-//! Published as an immutable snapshot. Every vBucket notes the uid it has been brought up to, so that a mutation which
-//! looked at an older snapshot notices under the lock and looks again. Ids are never reused: an id below the manifest's
-//! next one that is not in it was dropped, one beyond it is not known here *yet*.
+//! Published as an immutable snapshot. Every vBucket notes the uid it has been brought up to. So a mutation that looked
+//! at an older snapshot notices under the lock and looks again. Ids are never reused. An id below the manifest's next
+//! one that is not in it was dropped; one beyond it is not known here *yet*.
 
 use std::sync::Arc;
 

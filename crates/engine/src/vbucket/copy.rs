@@ -27,7 +27,7 @@ impl VBucket {
     }
 
     /// What comes in is history: it is a copy in the making, or far enough behind to be told from disk. That comes as fast as
-    /// the active reads it, and nobody waits for any of it: it may fill no more of the memory than it is given.
+    /// the active reads it, and nobody waits for any of it. So it may fill no more of the memory than it is given.
     pub(crate) fn is_catching_up(&self) -> bool {
         self.following.is_partial || self.following.snapshots.open().is_some_and(|open| open.from_disk)
     }
@@ -125,8 +125,8 @@ impl VBucket {
         self.promotable().min(self.pending.readable())
     }
 
-    /// A stream of the active's brings what it had prepared when it granted that: with its first whole snapshot the copy
-    /// has again all that it may have acknowledged and lost.
+    /// A stream of the active's brings what the active had prepared when it granted the stream. With its first whole
+    /// snapshot the copy has again all that it may have acknowledged and lost.
     pub(crate) fn note_caught_up(&mut self) {
         if std::mem::take(&mut self.following.is_told_all) {
             self.may_lack = false;

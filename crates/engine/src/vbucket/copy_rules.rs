@@ -1,7 +1,7 @@
 //! What a copy says of itself and lets be done with it, by what it knows: rules without a lock, a disk or a clock.
 //!
 //! A vBucket asks them under its lock. The model that tries every order of faults asks them of copies that are nothing but
-//! these facts (`crates/node/tests/elections`), so it and the engine cannot disagree.
+//! these facts (`crates/node/tests/elections`). So it and the engine cannot disagree.
 
 use base::{Seqno, VbRole};
 
@@ -65,8 +65,8 @@ impl CopyFacts {
         (self.high_seqno, begun.unwrap_or((self.high_seqno, self.high_seqno)))
     }
 
-    /// Whether a copy that a producer sends back to `to` has to be begun anew. Only the newest version of a key is kept, so there is
-    /// nothing to go back to; but where the copy ends no later it goes on as it is.
+    /// Whether a copy that a producer sends back to `to` has to be begun anew. Only the newest version of a key is kept, so nothing
+    /// older is there to go back to. But where the copy ends no later it goes on as it is.
     #[must_use]
     pub fn begins_anew(&self, to: Seqno) -> bool {
         self.high_seqno > to || self.high_seqno == Seqno(0)

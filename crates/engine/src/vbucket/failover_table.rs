@@ -1,12 +1,13 @@
 //! The branches of a vBucket's history.
 //!
-//! A branch begins when the vBucket is created, whenever mutations that were handed out may have been lost (after an
-//! unclean stop), and whenever another node takes over. Clients hold (uuid, seqno) tokens; a token is still good if its
-//! seqno lies before the point where a younger branch took over. An entry is synced before anything is served under it.
+//! A branch begins when the vBucket is created and whenever another node takes over. One also begins whenever mutations
+//! that were handed out may have been lost (after an unclean stop). Clients hold (uuid, seqno) tokens; a token is still
+//! good if its seqno lies before the point where a younger branch took over. An entry is synced before anything is
+//! served under it.
 //!
 //! A uuid tells its branch's generation ([`VbUuid::generation`]): later than those of all branches that it descends from,
-//! and no earlier than its term. So of two copies of a vBucket the one on the branch of the later generation holds
-//! everything that was ever acknowledged, whatever the other one has more.
+//! and no earlier than its term. So one of two copies of a vBucket may be on a branch of a later generation than the
+//! other. Then it holds everything that was ever acknowledged, whatever the other one has more.
 
 use base::{Seqno, VbUuid};
 
@@ -63,7 +64,7 @@ impl FailoverTable {
         self.entries.truncate(ENTRIES_MAX);
     }
 
-    /// An empty vBucket whose branch nobody has heard of becomes the active in a term: the branch stays, and is of the
+    /// An empty vBucket whose branch nobody has heard of becomes the active in a term. The branch stays, and is of the
     /// term's generation from its first mutation on. Otherwise it would tie with branches of terms before.
     pub fn begin_empty(&mut self, term: u64) {
         if let [only] = &mut self.entries[..] {

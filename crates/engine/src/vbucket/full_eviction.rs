@@ -89,8 +89,8 @@ impl VBucket {
         true
     }
 
-    /// Whether documents may leave for the disk: only once the table and the cold keys together are complete, and not
-    /// while somebody walks through the table to see all of them.
+    /// Whether documents may leave for the disk. They may only once the table and the cold keys together are complete.
+    /// They may not while a gathering walks through the table to see all of them.
     pub(crate) fn may_evict_keys(&self) -> bool {
         self.warming.is_none() && self.gathers == 0
     }

@@ -1,8 +1,8 @@
 //! A vBucket's hybrid logical clock: where CAS values come from.
 //!
-//! A CAS is the wall clock in nanoseconds with the low 16 bits cleared, or one more than the last CAS when the clock
-//! has not moved on (or has gone back). No CAS is ever given out twice. So that this holds across restarts, a shard
-//! keeps a synced ceiling on disk ahead of the clock (`ceiling`), which this clock refuses to pass.
+//! A CAS is the wall clock in nanoseconds with the low 16 bits cleared. When the clock has not moved on (or has gone
+//! back), it is one more than the last CAS. No CAS is ever given out twice. So that this holds across restarts, a
+//! shard keeps a synced ceiling on disk ahead of the clock (`ceiling`), which this clock refuses to pass.
 
 use base::{Cas, Now};
 

@@ -1,8 +1,8 @@
 //! Keys of a vBucket whose newest version is being looked up on disk: whether what was read still holds when it arrives.
 //!
-//! What is on disk and not in the table was so before: unless the key was in the table meanwhile and has left it
-//! again, a synced tombstone or an evicted document. The code that takes a key out of the table says so here, and the answers that
-//! are on their way for it are void.
+//! A version that is on disk and not in the table was so before, with one exception. The key may have been in the table meanwhile
+//! and have left it again, as a synced tombstone or an evicted document. The code that takes a key out of the table says so here,
+//! and the answers that are on their way for it are void.
 
 /// See the module header.
 #[derive(Debug, Default)]

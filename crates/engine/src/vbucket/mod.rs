@@ -79,7 +79,7 @@ pub(crate) struct VBucket {
     pub(crate) draining_since: Option<u64>,
     /// It was found after a stop that was not clean: others may have more of its history.
     pub(crate) is_unconfirmed: bool,
-    /// It may have lost what it has acknowledged: it stands for election, but does not count in one, until it has
+    /// It may have lost what it has acknowledged. It stands for election, but does not count in one, until it has
     /// caught up with an active copy or is the active.
     pub(crate) may_lack: bool,
     /// Of an active: who has to hold its durable writes.
@@ -367,9 +367,9 @@ impl VBucket {
         self.settle(env, key, deferred)
     }
 
-    /// As [`VBucket::settle_for_write`], for a write that needs nothing of what was there: a document lost to damage on
-    /// disk gives way to it as one would that is gone. Whether one does that had been evicted, and so is still counted:
-    /// [`VBucket::give_up_lost`] is for a caller that has replaced it.
+    /// As [`VBucket::settle_for_write`], for a write that needs nothing of what was there. A document lost to damage on
+    /// disk gives way to it like one that is gone. Also returns whether such a document gave way that had been evicted,
+    /// and so is still counted. A caller that has replaced it calls [`VBucket::give_up_lost`].
     pub(crate) fn settle_for_replacement(
         &mut self,
         env: &Env<'_>,
@@ -481,7 +481,7 @@ impl VBucket {
         Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: false })
     }
 
-    /// Publishes a new version that has its CAS and revision: gives it its place in the order, puts it into table and
+    /// Publishes a new version that has its CAS and revision. Gives it its place in the order, puts it into table and
     /// checkpoint, and ends whatever was noted about the key.
     ///
     /// # Errors

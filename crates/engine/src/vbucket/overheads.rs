@@ -1,7 +1,7 @@
 //! What a vBucket takes beside its documents and its table: its queue, the notes about keys in an unusual state, itself.
 //!
-//! Counted anew where that costs nothing that matters: when enough bytes were written to be reported, when a batch was
-//! published, when somebody asks for statistics. Between two counts a vBucket is off by what it did meanwhile, less than
+//! Counted anew where that costs little: when enough bytes to be reported were written, a batch was published, or a
+//! caller asks for statistics. Between two counts a vBucket is off by what it did meanwhile, less than
 //! [`crate::shard::REPORT_BYTES`] of documents' worth of queue slots.
 
 use base::Seqno;

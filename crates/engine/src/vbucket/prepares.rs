@@ -1,8 +1,8 @@
 //! Durable writes between their prepare and what becomes of it.
 //!
-//! A durable write that has to wait makes a *prepare*: an item with a seqno of its own, which is queued like any
-//! mutation but does not enter the table. Readers go on seeing the version in the table. Other writers of the key are
-//! told that a write is in progress. The prepare is *committed* when enough copies hold it
+//! A durable write that has to wait makes a *prepare*. That is an item with a seqno of its own, which is queued like
+//! any mutation but does not enter the table. Readers go on seeing the version in the table. Other writers of the key
+//! are told that a write is in progress. The prepare is *committed* when enough copies hold it
 //! ([`crate::vbucket::chains`]), this one synced if the level asks for it. Then the version enters the table, under the
 //! next seqno and the prepare's CAS, as an ordinary mutation. If its time is up first it is *aborted*: an abort is
 //! queued instead, and nobody ever sees the version. The active decides once which of the two it is, under the
@@ -16,9 +16,10 @@
 //! those that a restart finds; where one copy is a majority, they are committed before anything is served. So a write that
 //! was answered as ambiguous can still appear then.
 //!
-//! The end of a collection ends what is in progress in it, on every copy alike: at the event that tells of it, which is never
-//! left out of what a copy is told ([`close_prepares_in`](crate::vbucket::VBucket::close_prepares_in)). What else there is of a dropped collection, prepares and
-//! aborts too, may be left out from then on, and the next active copy may never have heard of them.
+//! The end of a collection ends what is in progress in it, on every copy alike. That happens at the event that tells of the end,
+//! which is never left out of what a copy is told ([`close_prepares_in`](crate::vbucket::VBucket::close_prepares_in)). Everything
+//! else of a dropped collection, prepares and aborts too, may be left out from then on. The next active copy may never have heard
+//! of it.
 //!
 //! A prepare that a restart cannot read is neither: its key is unreadable until it is written again
 //! ([`Prepares::is_damaged`]).
@@ -101,8 +102,8 @@ impl Prepares {
         self.open.get(key.hash, key.key.encoded()).is_some()
     }
 
-    /// Whether a durable write of the key is in progress that another node may have committed, and answered: what the key
-    /// says is not known before it is committed here.
+    /// Whether a durable write of the key is in progress that another node may have committed, and answered. The key's
+    /// value is not known before the write is committed here.
     #[inline]
     pub(crate) fn is_doubtful(&self, key: HashedKey<'_>) -> bool {
         self.open.get(key.hash, key.key.encoded()).is_some_and(|prepare| !prepare.is_own)

@@ -138,8 +138,8 @@ impl VBucket {
     /// Commits a prepare, if it is still in progress; `new` is the version it becomes. Whether it did.
     ///
     /// # Errors
-    /// When there is no memory for it in the table, and [`Refusal::Fetch`] while only the disk knows what it replaces: it
-    /// goes on being in progress.
+    /// When there is no memory for it in the table, and [`Refusal::Fetch`] while only the disk knows what it replaces.
+    /// Then it goes on being in progress.
     pub(crate) fn commit<'e>(
         &mut self,
         env: &Env<'e>,
@@ -218,8 +218,9 @@ impl VBucket {
         self.complete(prepared, Outcome::Aborted, env.now, deferred);
     }
 
-    /// What a version of a key that has come from the active says of its open prepare. In a snapshot from disk it need not be
-    /// what that became, but may have come after it: then that may have been aborted as well. A commit keeps the CAS.
+    /// What a version of a key that has come from the active says of its open prepare. In a snapshot from disk the version
+    /// need not be what the prepare became, but may have come after it. Then the prepare may have been aborted as well. A
+    /// commit keeps the CAS.
     pub(crate) fn outcome_by(&self, env: &Env<'_>, key: HashedKey<'_>, version: (Seqno, Cas)) -> Outcome {
         let prepare = self.pending.open.get(key.hash, key.key.encoded());
         match prepare.map(|prepare| env.shard.item(&prepare.item).cas()) {

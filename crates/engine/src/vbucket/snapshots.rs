@@ -1,8 +1,8 @@
 //! Which seqnos of a copy are those of a whole snapshot.
 //!
-//! In the middle of a snapshot a copy is no state that the vBucket ever had: versions that a later one in the snapshot
-//! replaces are left out. So it is recorded with every batch that ends there. A node that has only that batch after a
-//! crash knows that the copy is good up to the snapshot's start and has to be brought to its end.
+//! In the middle of a snapshot a copy is no state that the vBucket ever had. Versions that a later one in the snapshot
+//! replaces are left out. So it is recorded with every batch that ends there. After a crash a node may have only that
+//! batch. It knows then that the copy is good up to the snapshot's start and has to be brought to its end.
 
 use std::collections::VecDeque;
 

@@ -33,8 +33,8 @@ impl Warming {
         Self { open_seqno, ..Self::default() }
     }
 
-    /// The table is right about a key from now on: what its newest version on disk is was looked up and, if there is one,
-    /// put there.
+    /// The table is right about a key from now on. The key's newest version on disk was looked up and, if the disk has
+    /// one, put there.
     pub(crate) fn verify(&mut self, key: HashedKey<'_>) {
         if self.verified_bytes >= VERIFIED_BYTES_MAX {
             // In a shard with damage this never ends, and clients ask for keys without number. What is forgotten is

@@ -7,9 +7,9 @@
 //! growing.
 //!
 //! What a node takes is the best that it has taken of late. Streams that keep up only take what writers are let write.
-//! That says nothing of streams that are read from disk and wait for room over there. And one that takes nothing at all
-//! is none to wait for: it comes back to life or is failed over, which is others' to find out. So the pace is that of
-//! nodes that get on, however slowly.
+//! That says nothing of streams that are read from disk and wait for room over there. A node that takes nothing at all
+//! is not waited for: it comes back to life or is failed over. Others find out which of the two happens. So the pace is
+//! that of nodes that get on, however slowly.
 //!
 //! A node is known longer than its connection. A slow one that connects anew every few seconds would otherwise be new every time,
 //! and writers would outrun it for ever. A new connection has sent nothing, and its streams open one by one. So for

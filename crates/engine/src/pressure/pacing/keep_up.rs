@@ -7,8 +7,8 @@ use super::{RATE_MIN, RATE_UNKNOWN};
 
 /// Where as much may be taken in as the other takes.
 const SETTLED: f64 = 0.5;
-/// What writers have of that at least: of what is reclaimed as much as is left of it for each of four copies, of which three come
-/// over the network.
+/// Writers have at least this part of what the other takes. Of what compaction reclaims, as much is left for each of four copies,
+/// of which three come over the network.
 const SHARE_MIN: f64 = 0.25;
 /// And of what drains: who waits for a busy disk shows nothing for seconds, in which nobody is to be refused. It is less beyond
 /// the limit, and nothing as far beyond it again.

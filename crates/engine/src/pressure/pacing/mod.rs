@@ -2,15 +2,19 @@
 //! lock or thread; [`crate::bucket::admission`] is its place in a bucket.
 //!
 //! While pressure is above its threshold a mutation costs *credit*, in bytes. Credit comes at the rate at which the
-//! disk has lately been draining ([`rate`]), times a factor that falls from two at the threshold to nothing at the
-//! limit. In the middle the intake equals the drain, and pressure stays where it is. Where space on disk is short,
+//! disk has lately been draining ([`rate`]), times a factor. The factor falls from two at the threshold to nothing at
+//! the limit. In the middle the intake equals the drain, and pressure stays where it is. Where space on disk is short,
 //! credit is no more than compaction keeps up with ([`space`]). Where nodes that follow are far behind, it is no more
 //! than they keep up with ([`followers`]). A mutation that finds no credit waits in a queue that gives connections
 //! their turns by bytes ([`queue`]).
 //!
-//! Invariants: nobody waits longer than [`WAIT_MILLIS_MAX`], whatever happens to the disk; what was granted once is
-//! executed or forgotten, never granted twice; below the threshold nobody waits at all. Which mutations are paced, and that
-//! deletions never are, is not decided here.
+//! Invariants:
+//!
+//! - No mutation waits longer than [`WAIT_MILLIS_MAX`], whatever happens to the disk.
+//! - What was granted once is executed or forgotten, never granted twice.
+//! - Below the threshold no mutation waits at all.
+//!
+//! Which mutations are paced, and that deletions never are, is not decided here.
 
 mod followers;
 mod keep_up;

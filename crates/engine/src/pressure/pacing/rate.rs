@@ -1,7 +1,8 @@
 //! How fast something is done, measured by what was done: what the disk takes of what is dirty, what compaction reclaims.
 //!
-//! A disk that was given little has shown little: a sample counts in full only when something was left waiting, else only
-//! if it is better than what is known. Batches end in jerks, so samples are smoothed over a second.
+//! A disk that was given little has shown little. So a sample counts in full only when something was left waiting.
+//! Otherwise it counts only if it is better than what is known. Batches end in jerks, so samples are smoothed over a
+//! second.
 
 /// Samples are no shorter.
 const SAMPLE_MILLIS_MIN: u64 = 50;

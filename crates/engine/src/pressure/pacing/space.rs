@@ -1,4 +1,4 @@
-//! How much may be taken in so that compaction keeps up: what writers overwrite is dead on disk until it is reclaimed, and a
+//! How much may be taken in so that compaction keeps up. What writers overwrite is dead on disk until it is reclaimed, and a
 //! disk that takes everything fills up.
 //!
 //! Where it settles depends on writers too: the less they do, the more of the processor and of the disk compaction has. There is

@@ -2,14 +2,14 @@
 //!
 //! An event is a document of the reserved collection 1. Its key is made of the scope or collection that it is about, so
 //! a later event replaces it as any version replaces another. The end of a scope or collection is a tombstone with a
-//! value. A consumer of a vBucket in seqno order meets the beginning of a collection before its first document, and its
-//! end before anything of it is erased.
+//! value. A consumer reads a vBucket in seqno order. It meets the beginning of a collection before its first document,
+//! and its end before anything of it is erased.
 //!
-//! Clients never see these documents: keys of collections 1 to 7 are refused, they count as nobody's items, and no
+//! Clients never see these documents. Keys of collections 1 to 7 are refused, they count as nobody's items, and no
 //! read, scan, eviction or expiry touches them. Where there is a disk they leave memory once they are synced.
 //!
-//! This file knows what events look like, [`changes`] what makes them, [`record`] when they are written; `crate::bucket::missed_events` knows
-//! what a new active has to make up for.
+//! This file knows what events look like, [`changes`] what makes them, [`record`] when they are written.
+//! `crate::bucket::missed_events` knows what a new active has to make up for.
 
 mod changes;
 mod record;
@@ -148,8 +148,8 @@ impl Happening {
 }
 
 impl SystemEvent {
-    /// The value of the document that tells it: format u8, what u8, manifest uid u64, scope u32, and for collections
-    /// id u32 and time to live u64; then the name. Big-endian.
+    /// The value of the document that tells it: format u8, what u8, manifest uid u64, scope u32. For collections id u32
+    /// and time to live u64 follow; then the name. Big-endian.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (tag, facts, name) = match &self.what {
             Happening::CollectionBegin(facts) => (COLLECTION_BEGIN, Some(facts), &*facts.name),

@@ -2,14 +2,14 @@
 //!
 //! The manifest lives in the cluster's metadata, the events in the vBuckets, and nothing makes the two one transaction. So:
 //!
-//! - A change is recorded in three steps, each vBucket under its own lock: beginnings, then the new manifest is put in
-//!   force, then modifications and ends.
+//! - A change is recorded in three steps, each vBucket under its own lock. Beginnings come first. Then the new manifest
+//!   is put in force. Modifications and ends come last.
 //! - A vBucket's state on disk names the manifest that its events tell of. When that is the one the bucket is opened
 //!   with, nothing is missing. When it is not, warm-up first looks up on disk which beginnings are there and records
 //!   the others. Until then nothing is written to named collections of that vBucket ("temporary failure").
 //! - At the end of warm-up, when every event on disk is in the table, what is still owed is recorded, whatever the state
 //!   said. These are ends that were missed, settings that changed, beginnings in directories older than events.
-//! - An event that cannot be written now (no CAS below the ceiling, no memory) is owed, and the collection it would begin
+//! - An event that cannot be written now (no CAS below the ceiling, no memory) is owed. The collection it would begin
 //!   takes no writes until it is recorded. That is done by the next such write, or by housekeeping.
 
 use std::collections::VecDeque;
