@@ -1,4 +1,4 @@
-//! What a bucket says of documents that its disk has lost, up to the answer that a client gets; and that a flush is never half done.
+//! What a bucket says of documents that its disk has lost, up to the answer that a client gets. Also: a flush is never half done.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,5 +1,5 @@
-//! The ways a feed can go, one at a time: out of the checkpoint and to disk and back, suspended, resumed inside a snapshot,
-//! left alone by its consumer, thrown out.
+//! The ways a feed can go, one at a time. It goes out of the checkpoint, to disk and back; it is suspended, resumed inside
+//! a snapshot, left alone by its consumer, thrown out.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

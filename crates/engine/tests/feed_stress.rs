@@ -1,6 +1,6 @@
 //! Threads: writers, consumers that come and go, consumers that vanish in mid-stream, beside everything a server does in
-//! the background, with so little room for cursors that they are dropped all the time. Afterwards every snapshot end that
-//! a consumer saw is compared with the journal of what the writers did; no wake-up was lost; and nothing is left.
+//! the background. Cursors have so little room that they are dropped all the time. Afterwards every snapshot end that a
+//! consumer saw is compared with the journal of what the writers did. No wake-up was lost, and nothing is left.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

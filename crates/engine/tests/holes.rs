@@ -1,6 +1,6 @@
-//! What ejection leaves behind: memory that nobody uses and nobody else can have, while a bucket is filled with small documents
-//! as fast as its disk takes them, until nothing but keys is in memory. One thread plays the writers, the disk and housekeeping,
-//! in the proportions of a server whose housekeeping never rests.
+//! What ejection leaves behind: memory that nobody uses and nobody else can have. A bucket is filled with small documents as
+//! fast as its disk takes them, until nothing but keys is in memory. One thread plays the writers, the disk and housekeeping, in
+//! the proportions of a server whose housekeeping never rests.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,5 +1,5 @@
 //! Compaction while a bucket is being loaded. It reclaims space before the end. Whatever it moves, and whatever reads and
-//! writes meanwhile, every document is there afterwards, in its newest version, and what is dead is known to be.
+//! writes meanwhile, every document is there afterwards, in its newest version. What is dead is known to be.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,5 +1,5 @@
-//! Durable writes as prepares: committed once they are synced, aborted when their time is up, and what a crash, a feed and
-//! a failing disk make of them.
+//! Durable writes as prepares. They are committed once they are synced, and aborted when their time is up. Also: what a
+//! crash, a feed and a failing disk make of them.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

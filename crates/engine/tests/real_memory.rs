@@ -43,8 +43,8 @@ fn flush(bucket: &Bucket, clock: &mut Clock) {
     }
 }
 
-/// What the bucket says, what of its arena is holes (which are resident only as far as they were ever used), and what the
-/// process has grown by.
+/// Returns what the bucket says, what of its arena is holes, and what the process has grown by. Holes are resident only
+/// as far as they were ever used.
 fn compare(bucket: &Bucket, base: u64) -> (f64, f64, f64) {
     let stats = bucket.stats();
     let holes = stats.arena_committed - stats.arena_used;

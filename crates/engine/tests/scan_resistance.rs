@@ -1,5 +1,5 @@
-//! What the item pager keeps: hit rates of a skewed read load that full scans interrupt, against a cache of the same
-//! size that evicts what was used longest ago. Everything is deterministic; the seed is printed.
+//! What the item pager keeps: hit rates of a skewed read load that full scans interrupt. They are compared with a
+//! cache of the same size that evicts what was used longest ago. Everything is deterministic; the seed is printed.
 //!
 //! `cargo test --release -p settee-engine --test scan_resistance -- --ignored --nocapture` prints the table at
 //! full size.

@@ -1,4 +1,4 @@
-//! Threads at the seams between two parts of a bucket, as a server has them: what one of them does in the middle of the other's
+//! Threads at the seams between two parts of a bucket, as a server has them. What one of them does in the middle of the other's
 //! work changes nothing that a client can see.
 //!
 //! Feeds and backfills are in `feed_stress.rs`, fetches and eviction in `stress.rs`.
@@ -245,8 +245,9 @@ fn nor_does_one_that_evicts_keys() {
     is_emptied_again_and_again(EvictionPolicy::FullEviction);
 }
 
-/// The flusher is about to write what a vBucket held, with its state, when the bucket is emptied. If that did not wait for the
-/// flusher, the disk would have what was written before the history that it belongs to, and a start would bring it back.
+/// The flusher is about to write what a vBucket held, with its state, when the bucket is emptied. Emptying has to wait for the
+/// flusher. Otherwise the disk would have what was written before the history that it belongs to, and a start would bring it
+/// back.
 #[test]
 fn a_bucket_is_not_emptied_in_the_middle_of_a_commit() {
     let mut rig = Rig::new(BucketOptions { vbuckets: 1, shards: 1, ..options(BucketKind::Couchbase) });

@@ -1,9 +1,9 @@
-//! Space on disk under writers who overwrite more than compaction reclaims beside them, for as long as they like: it settles below
-//! its limit, and they are slowed down for that, never refused.
+//! Space on disk under writers who overwrite more than compaction reclaims beside them, for as long as they like. The space
+//! settles below its limit, and the writers are slowed down for that, never refused.
 //!
-//! One processor, simulated: a set, a flush and a slice of compaction each take their time, and compaction, which gives way,
-//! has an eighth of it and whatever nobody else wants. It is called from within compaction's rests, so that everything goes on
-//! while a step does.
+//! One processor, simulated: a set, a flush and a slice of compaction each take their time. Compaction gives way: it has an
+//! eighth of the processor, in one test a sixteenth, and whatever nobody else wants. It is called from within compaction's
+//! rests, so that everything goes on while a step does.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -21,8 +21,8 @@ const MIB: u64 = 1 << 20;
 const DOCUMENTS: u32 = 2_000;
 const VALUE_BYTES: usize = 16_000;
 const SEGMENT_BYTES: u64 = 2 * MIB;
-/// What things cost on the processor: at most 32 MB of sets per second, flushes included; of slices of compaction, 128 KiB each,
-/// a hundred and twenty.
+/// What things cost on the processor. It does at most 32 MB of sets per second, flushes included. In an eighth of it compaction
+/// does a hundred and twenty slices of 128 KiB per second.
 const SET_MICROS: u64 = 400;
 const FLUSH_MICROS: u64 = 100;
 const SLICE_MICROS: u64 = 1_000;
@@ -33,7 +33,7 @@ const FLUSH_EVERY_MICROS: u64 = 25_000;
 /// Mutations that a connection keeps under way, and connections.
 const CONNECTIONS: u64 = 8;
 const PIPELINE: usize = 8;
-/// What a step of compaction is about to give back lies on the disk until its end, and files are longer than what is in them.
+/// What a step of compaction is about to give back lies on the disk until its end. Files are longer than what is in them.
 const BESIDE_BYTES: u64 = 48 * MIB;
 
 /// A set that waits to be admitted.

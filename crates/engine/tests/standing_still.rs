@@ -1,5 +1,5 @@
-//! A disk that stands still in the middle of whatever it is doing. A caller waits for as long as that takes,
-//! and nobody else does: documents in memory are read and written, statistics told, memory paged, writers paced.
+//! A disk that stands still in the middle of whatever it is doing. A caller waits for as long as that takes, and
+//! nobody else does. Documents in memory are read and written, statistics told, memory paged, writers paced.
 //!
 //! A failure is a test that does not end.
 

@@ -1,6 +1,6 @@
 //! Threads: workers that increment, compare-and-swap, delete and write durably, beside everything a server does in the
-//! background. What must hold at the end, whatever the interleaving: no increment is lost, every durable write was
-//! visible when acknowledged, counts are exact, and all of it is there after a restart.
+//! background. At the end, whatever the interleaving: no increment is lost, and every durable write was visible when
+//! acknowledged. Counts are exact, and all of it is there after a restart.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,5 +1,5 @@
 //! Random operations on documents, their parts, attributes and tombstones, over flushes, crashes, restarts, expiry and
-//! ejection, beside a naive model: after each of them, what can be looked up is what the model says.
+//! ejection. A naive model runs beside them: after each operation, what can be looked up is what the model says.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -185,8 +185,8 @@ impl World {
         assert_eq!(outcome, expected.as_ref().map(drop).map_err(|status| *status), "{before:?} {mutation:?}");
         if let Ok(after) = expected {
             if is_durable {
-                // Not to be seen yet. A request that does not care about tombstones leaves the one on disk where it is, and so
-                // out of sight until the write is done.
+                // Not to be seen yet. A request that does not care about tombstones leaves the one on disk where it is. So the
+                // tombstone stays out of sight until the write is done.
                 if mutation.access_deleted || !matches!(before, State::Tombstone(_)) {
                     self.check(key);
                 }

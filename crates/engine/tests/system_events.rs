@@ -1,5 +1,5 @@
-//! Collections as the order of mutations tells them: every vBucket knows of each beginning before the first document and
-//! of each end, whatever happened between the manifest's change and the disk.
+//! Collections as the order of mutations tells them. Every vBucket knows of each beginning before the first document,
+//! and of each end. It does so whatever happened between the manifest's change and the disk.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -284,8 +284,8 @@ fn a_new_active_tells_the_end_of_a_scope_without_collections() {
 
 #[test]
 fn a_directory_older_than_events_gets_them() {
-    // Nothing on disk tells a directory written before there were events from one in which they were lost, but for
-    // the manifest it says it has seen.
+    // A directory written before events existed looks like one in which they were lost. Only the manifest that it says
+    // it has seen tells the two apart.
     let empty = Arc::new(Manifest { uid: ManifestUid(5), ..Manifest::default() });
     let mut rig = Rig::with_manifest(options(BucketKind::Couchbase), empty);
     store_everywhere(&rig, 0).unwrap();

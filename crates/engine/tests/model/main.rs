@@ -604,8 +604,8 @@ fn drive(mut world: World, seed: u64, steps: u32) -> (u32, u32) {
     scanned
 }
 
-/// The seeds a test runs: so many as usual and those that have found something, unless `MODEL_SEED` (the first, alone if
-/// nothing else is said) and `MODEL_SEEDS` (how many) say otherwise.
+/// The seeds a test runs. Without settings these are so many as usual and those that have found something. `MODEL_SEED`
+/// sets the first seed, which runs alone unless `MODEL_SEEDS` says how many to run.
 fn seeds(usual: u64, found: &[u64]) -> impl Iterator<Item = u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, count) = (number("MODEL_SEED"), number("MODEL_SEEDS"));
@@ -615,8 +615,8 @@ fn seeds(usual: u64, found: &[u64]) -> impl Iterator<Item = u64> {
     chosen.chain(found.iter().copied().filter(move |_| is_usual))
 }
 
-/// 40: the clock passed the CAS ceiling of a shard whose flusher nobody called for more than a minute, and a deletion was refused
-/// (a fault of the model: see [`UNFLUSHED_MILLIS`]).
+/// 40: nobody called a shard's flusher for more than a minute. The clock passed the shard's CAS ceiling, and a deletion was
+/// refused (a fault of the model: see [`UNFLUSHED_MILLIS`]).
 const FOUND_PERSISTENT: [u64; 1] = [40];
 
 /// Tombstones were purged in memory in the very second in which their interval ends, on disk in the one behind it.

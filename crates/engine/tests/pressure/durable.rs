@@ -1,5 +1,5 @@
-//! Durable writes of documents that nobody else writes: one that was answered as committed is there whatever happens, one
-//! that was not may be or not.
+//! Durable writes of documents that nobody else writes. A write that was answered as committed is there whatever happens.
+//! One that was not may be there or not.
 
 use std::collections::BTreeMap;
 

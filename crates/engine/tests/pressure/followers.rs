@@ -1,5 +1,5 @@
-//! Somebody who follows a vBucket while its bucket is pressed, and takes their time. In the end they hold exactly what the
-//! vBucket does; on the way they may be sent to the disk or told to begin anew, but cost no more memory than they may.
+//! A consumer that follows a vBucket while its bucket is pressed, and takes its time. In the end it holds exactly what the
+//! vBucket does. On the way it may be sent to the disk or told to begin anew, but costs no more memory than it may.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
-//! A bucket under pressure, simulated from one seed. There are writers that offer more than the quota and the disk can take,
-//! deletions, evictions, durable writes, slow followers, compaction, a disk that fills up or dies, power that fails. One
+//! A bucket under pressure, simulated from one seed. It has writers that offer more than the quota and the disk can take,
+//! deletions, evictions, durable writes, slow followers and compaction. Its disk fills up or dies, and its power fails. One
 //! thread; time moves only when somebody waits for the disk or has nothing to do.
 //!
-//! After every step: memory is bounded and its pools add up; a deletion was never refused but by a dead disk; what was
-//! acknowledged is read back; a mutation was refused only for a reason. Every now and then more must hold. An idle
-//! bucket drains in the time that its disk needs. Deletions heal a full disk. A bucket with a dead disk goes on serving
-//! what is in memory. A crash takes back nothing that was reported to be on disk, durable writes above all. In the end
-//! followers hold what the bucket does.
+//! After every step four things must hold. Memory is bounded and its pools add up. Only a dead disk refuses a deletion.
+//! What was acknowledged is read back. A mutation was refused only for a reason. Every now and then more must hold. An
+//! idle bucket drains in the time that its disk needs. Deletions heal a full disk. A bucket with a dead disk goes on
+//! serving what is in memory. A crash takes back nothing that was reported to be on disk, durable writes above all. In
+//! the end followers hold what the bucket does.
 //!
 //! A failure prints its seed. `PRESSURE_SEEDS=1000 cargo test --release -p settee-engine --test pressure` runs many;
 //! `PRESSURE_SEED=17` begins with another one, `PRESSURE_STEPS` changes how long each is.
@@ -62,8 +62,8 @@ const GRACE_MILLIS: u64 = 5_000;
 const ROUNDS_MAX: u32 = 2_000;
 /// On a full disk with less than this, deletions have too little to free.
 const ENOUGH_TO_HEAL: u64 = 8 << 20;
-/// What is run unless told otherwise. These are two at random, those in which a full disk was not healed once, and those in which the log's
-/// buffers, and what was read ahead for followers, passed the quota.
+/// What is run unless told otherwise. These are two at random and those in which a full disk was not healed once. The others are
+/// those in which the log's buffers, and what was read ahead for followers, passed the quota.
 const SEEDS: [u64; 7] = [6, 7, 11, 12, 24, 1003, 2206];
 /// So few dirty bytes are no reason to refuse a write.
 const FEW_DIRTY_BYTES: u64 = 1 << 20;
@@ -685,7 +685,7 @@ fn endure(seed: u64, steps: u64) -> u64 {
     durable
 }
 
-/// Runs that know nothing of each other go on side by side: each is busy all the time, and waits for nothing but its own clock.
+/// Runs that know nothing of each other go on side by side. Each is busy all the time, and waits for nothing but its own clock.
 #[test]
 fn a_bucket_under_pressure_keeps_its_promises() {
     let (first, count) = (number("PRESSURE_SEED", u64::MAX), number("PRESSURE_SEEDS", 0));

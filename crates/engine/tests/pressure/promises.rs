@@ -1,5 +1,5 @@
-//! What was acknowledged, and what a crash may take back: per document the versions that were not known to be on disk
-//! when they were acknowledged, oldest first, after the last one that was.
+//! What was acknowledged, and what a crash may take back. For each document it keeps the last version that is known
+//! to be on disk. Behind that come the versions acknowledged since, oldest first.
 
 use std::collections::BTreeMap;
 

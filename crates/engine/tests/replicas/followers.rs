@@ -1,5 +1,5 @@
-//! Feeds of copies that follow another node's: what they tell is whole, lies on the branch that is known when they are opened, and is
-//! part of what the copy serves once it takes over.
+//! Feeds of copies that follow another node's. What they tell is whole and lies on the branch that is known when they are opened.
+//! It is part of what the copy serves once it takes over.
 
 use std::collections::BTreeMap;
 
@@ -164,7 +164,7 @@ fn a_copy_that_takes_over_begins_its_branch_where_its_feeds_are_or_behind() {
     assert_eq!((consumer.seqno, consumer.documents.len()), (Seqno(4), 3), "the rest is told by the active");
 }
 
-/// Random writes, streams, syncs, losses of places and takeovers: at each end of a snapshot of the active's a consumer has what the
+/// Random writes, streams, syncs, losses of places and takeovers. At each end of a snapshot of the active's a consumer has what the
 /// active had there.
 #[test]
 fn what_is_told_is_what_the_active_had() {

@@ -1,5 +1,5 @@
-//! What a copy was told in one snapshot leaves out versions that have a newer one in it. No reader of the copy, once it is active, is told of
-//! an end in between; nor is a reader of a copy of that copy.
+//! What a copy was told in one snapshot leaves out versions that have a newer one in it. No reader of the copy, once it is active,
+//! is told of an end in between. Nor is a reader of a copy of that copy.
 
 use base::{Seqno, VbRole, bucket::BucketKind};
 use settee_engine::{FeedEnd, FeedOptions, FeedStep, ReplicaItem, ReplicaKind};

@@ -1,5 +1,5 @@
-//! Copies that begin anew, because they have what the active never had or lack what they should have, and what a copy in the
-//! making is until it is whole.
+//! Copies that begin anew, because they have what the active never had or lack what they should have. Also: what a copy in
+//! the making is until it is whole.
 
 use std::sync::Arc;
 
@@ -227,8 +227,8 @@ fn a_copy_of_nothing_is_whole() {
     assert_eq!(found(&replica.crash()), (true, Seqno(0)));
 }
 
-/// The reader of streams has other connections to serve: going back must not have it wait for the disk, least of all once
-/// for each of hundreds of copies, as after a failover.
+/// The reader of streams has other connections to serve, so going back must not have it wait for the disk. Least of all
+/// may it wait once for each of hundreds of copies, as after a failover.
 #[test]
 fn copies_that_go_back_are_emptied_by_the_flusher_with_one_sync() {
     const COPIES: u16 = 8;

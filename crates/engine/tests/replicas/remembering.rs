@@ -79,7 +79,7 @@ fn a_copy_in_memory_that_was_restarted_does_not_count_before_it_has_caught_up() 
     assert!(status(&restarted).complete && !status(&restarted).may_lack);
 }
 
-/// What a snapshot from disk says is completed may be left out in it: a copy that stopped in the middle has to hear it again.
+/// A snapshot from disk may leave out what it says is completed. So a copy that stopped in the middle has to hear it again.
 #[test]
 fn a_copy_killed_inside_a_snapshot_from_disk_hears_again_what_was_completed() {
     let (mut active, mut replica) =

@@ -11,7 +11,7 @@ use settee_engine::{ReplicaKind, Waiter, Work};
 
 use crate::{EVERYWHERE, MAJORITY, WAITER, item, marker, pair, set, status, support::pipe::VB, turned};
 
-/// The active before has another history: it would take what is held of the next one's for its own, and tell clients that their
+/// The active before has another history. It would take what is held of the next one's for its own, and tell clients that their
 /// writes are safe. And the next one would wait for ever for what it is not told.
 #[test]
 fn a_stream_that_was_taken_over_learns_nothing_of_what_is_held_and_takes_nobodys_place() {

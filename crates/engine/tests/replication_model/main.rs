@@ -1,7 +1,7 @@
-//! Three copies of a vBucket, told from one seed. There are writes of every durability, streams that break, nodes that die with what
-//! they have not synced, promotions of the most advanced copy, handovers, partitions that leave an active behind. After
-//! quiet all copies are equal to the byte (flags, expiry, attributes, and what is counted), and what was acknowledged at
-//! majority is there. Tombstones are purged within the run, and a copy that comes back behind that begins anew.
+//! Three copies of a vBucket, told from one seed. The run has writes of every durability, streams that break, and nodes that die
+//! with what they have not synced. It has promotions of the most advanced copy, handovers, and partitions that leave an active
+//! behind. After quiet all copies are equal to the byte (flags, expiry, attributes, and what is counted), and what was acknowledged
+//! at majority is there. Tombstones are purged within the run, and a copy that comes back behind that begins anew.
 //!
 //! `REPLICATION_SEEDS` says how many seeds to run, `REPLICATION_FIRST` where they begin.
 

@@ -1,5 +1,5 @@
-//! What the engine's tests share: a clock, a notifier that remembers, a store in memory that can crash, and a bucket
-//! driven the way the server's threads drive one.
+//! What the engine's tests share: a clock, a notifier that remembers, and a store in memory that can crash. Also a
+//! bucket driven the way the server's threads drive one.
 
 #![allow(
     dead_code,

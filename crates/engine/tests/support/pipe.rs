@@ -1,5 +1,5 @@
-//! A stream from one bucket to another in the same process: a feed on one side, a replica's input on the other, and the rule
-//! by which an active has a replica roll back.
+//! A stream from one bucket to another in the same process, with a feed on one side and a replica's input on the other. It
+//! has the rule by which an active has a replica roll back.
 
 use base::{NodeId, Seqno, Status, VbId};
 use settee_engine::{
