@@ -1,5 +1,5 @@
-//! A node from its start to its stop: everything that it consists of, started in the order in which its parts rely on one another
-//! and stopped in the reverse one.
+//! A node from its start to its stop. Its parts are started in the order in which they rely on one another, and stopped in the
+//! reverse one.
 //!
 //! Start ([`start`]): data directory (locked) → metadata → listeners bound → workers → buckets open → listeners served → REST
 //! → [`services`] → "ready" reported. A client that can connect therefore meets buckets that answer. Stop: REST, services and

@@ -88,8 +88,8 @@ impl Services {
         self.figures.clone()
     }
 
-    /// Has services hear of the buckets that `open` lists, and of their copies; `ready` says whether what the node does about copies
-    /// is by metadata that are not old.
+    /// Has services hear of the buckets that `open` lists, and of their copies. `ready` says whether the metadata by which the node
+    /// acts on copies are new enough.
     ///
     /// # Errors
     /// When no thread can be had.

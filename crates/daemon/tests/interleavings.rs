@@ -1,5 +1,5 @@
-//! The places where the server's threads meet, under a scheduler that decides at every step which thread goes on: no wake-up and no
-//! letter is lost.
+//! The places where the server's threads meet, under a scheduler that decides at every step which thread goes on. No wake-up and no
+//! letter may be lost.
 //!
 //! Time does not pass here. A thread that would have to wait for a timeout hangs, and the scheduler says so.
 //!

@@ -19,11 +19,11 @@ mod support;
 const DOCUMENTS: usize = 150_000;
 /// Together they hold less than a loop holds for slow clients.
 const CLIENTS: u64 = 24;
-/// So much of each request has come, and a last byte is missing: what a buffer has room for beyond what is in it counts as well, but
-/// the process has not grown by it.
+/// So much of each request has come, and a last byte is missing. The spare room of a buffer counts as well, but the process has not
+/// grown by it.
 const UNFINISHED_BYTES: usize = 8 << 20;
-/// At rest are figures that have moved by less than this from each of so many looks to the next: for longer than it takes until
-/// the allocator is asked again.
+/// Figures are at rest when so many looks, one after the other, find them moved by less than this. That takes longer than it
+/// takes until the allocator is asked again.
 const RESTLESS_BYTES: u64 = 1 << 18;
 const LOOKS_AT_REST: u32 = 75;
 

@@ -1,10 +1,10 @@
 //! The audit trail: logins and administrative changes, one JSON object a line, appended to `audit.log`
 //! ([`crate::audit::trail`]).
 //!
-//! Events come from workers and from REST through a bounded queue to one writer thread, so that nobody waits for
-//! the disk. When the queue is full events are counted as lost, and the next line written says how many. Logins, failed ones and denials,
-//! of which strangers and users can cause any number, are counted before the queue ([`crate::audit::repeated`]) and never drive other events
-//! out. Of what their senders have made up a line has [`CLAIM_CHARS_MAX`] characters. The log has a line for each line of failed logins.
+//! Events come from workers and from REST through a bounded queue to one writer thread, so that nobody waits for the disk. When the queue
+//! is full events are counted as lost, and the next line written says how many. Strangers and users can cause any number of logins, failed
+//! logins and denials. These are counted before the queue ([`crate::audit::repeated`]) and never drive other events out. Of what their
+//! senders have made up a line has [`CLAIM_CHARS_MAX`] characters. The log has a line for each line of failed logins.
 
 mod repeated;
 mod trail;

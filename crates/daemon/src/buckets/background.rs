@@ -40,13 +40,13 @@ const FLUSH_EVERY: Duration = Duration::from_millis(25);
 const FLUSH_IDLE: Duration = Duration::from_secs(1);
 /// A shard that could not write tries again after this long.
 const FLUSH_RETRY: Duration = Duration::from_millis(200);
-/// While requests wait for the disk warm-up rests so many times as long as it has worked, within bounds: it reads large
-/// pieces, of which each is worth many of theirs on a slow disk.
+/// While requests wait for the disk, warm-up rests so many times as long as it has worked, within bounds. It reads
+/// large pieces: on a slow disk each takes as long as many reads for requests.
 const WARM_UP_REST: u32 = 3;
 const WARM_UP_REST_MIN: Duration = Duration::from_millis(2);
 const WARM_UP_REST_MAX: Duration = Duration::from_millis(200);
-/// How often it is looked whether what is used most is to be noted, how much of that is done at a time, and how many
-/// times as long it rests.
+/// The keys that are used most are noted now and then. How often the thread looks whether that is due, how much it
+/// does at a time, and how many times as long it then rests.
 const RECORD_LOOK: Duration = Duration::from_secs(60);
 const RECORD_STEP: Budget = Budget { items: 1024, bytes: 1 << 20 };
 const RECORD_REST: u32 = 8;

@@ -9,12 +9,12 @@
 //! gives way to others that want the processor. (It is not put off until the bound is near: what is put off comes all
 //! at once then, with all of the time. See `docs/decisions/2026-11-21-compaction-by-shares.md`.)
 //!
-//! On a throttled disk it stands back ([`storage::stand_back`]). It has what those leave who wait for documents, flush or warm
-//! up, and a sixteenth in any case, so that space comes back however hard others work the disk. While writers are held back for
-//! the sake of space it is the more the nearer that is to its limit, up to half.
+//! On a throttled disk it stands back ([`storage::stand_back`]). Compaction has what is left by threads that wait for
+//! documents, flush or warm up. It has a sixteenth in any case, so that space comes back however hard others work the disk.
+//! While writers are held back for the sake of space, its share grows the nearer space is to its limit, up to half.
 //!
-//! Nothing waits for it. Commits and syncs have other locks, outputs are synced in small pieces, and what is going to wait
-//! for a step's end (emptying or dropping a bucket, stopping the node) makes it give up.
+//! Nothing waits for it. Commits and syncs have other locks, and outputs are synced in small pieces. Some operations have
+//! to wait for a step's end: emptying or dropping a bucket, and stopping the node. They make the step give up.
 
 use std::{
     io,
@@ -90,8 +90,8 @@ fn round(bucket: &Bucket, shared: &Shared, shares: &(dyn Fn() -> Shares + Sync),
     more && !bucket.is_closed()
 }
 
-/// Compacts a bucket because a user asked: step after step until nothing is left that is worth rewriting, or as much was
-/// read as there was at the start. Under a steady load there is always something more.
+/// Compacts a bucket because a user asked. It goes on step after step until nothing is left that is worth rewriting,
+/// or as much was read as there was at the start. Under a steady load there is always something more.
 pub(crate) fn compact_whole(bucket: &Bucket, shared: &Shared) {
     let shares = || Shares { time: SHARE_ASKED, disk: disk_share(bucket.space_wanted()) };
     let rests = Rests::new(&shares);

@@ -7,10 +7,10 @@
 //! - Durable writes whose time is up. A waiting client has been told by then.
 //!
 //! All of it shares the processor with requests: it works for about a millisecond, and then rests several times as
-//! long. Only paging has more of the time the more urgent it is: all of it from where on slow streams would be sent to
-//! the disk. So under a steady load memory stays where paging frees what comes in, instead of going from one watermark
-//! to the other in bursts, which are what clients' slowest requests would see. The processor time of every step is in
-//! the statistics; no step holds a vBucket's lock for longer than that.
+//! long. Only paging has more of the time, the more urgent it is. It has all of it from the point on where slow
+//! streams would be sent to the disk. So under a steady load memory stays where paging frees what comes in. It does
+//! not go from one watermark to the other in bursts, which clients would see as their slowest requests. The processor
+//! time of every step is in the statistics; no step holds a vBucket's lock for longer than that.
 
 use std::{
     io,
@@ -36,8 +36,8 @@ const DEFRAGMENT_STEP: Budget = Budget { items: 64, bytes: 96 << 10 };
 /// Steps of one chore before another bucket has its turn: about a millisecond, and where memory is wanted at once, more.
 const STEPS: usize = 16;
 const STEPS_AT_ONCE: usize = 256;
-/// The share of the time that paging has as long as it is not urgent, where it waits for a processor longer than it has one, and
-/// where there is one to spare.
+/// The share of the time that paging has as long as it is not urgent. The first holds where it waits for a processor longer than
+/// it has one, the second where a processor is to spare.
 const PAGING_SHARE_MIN: f64 = 0.1;
 const PAGING_SHARE_SPARE: f64 = 0.5;
 /// How long what is not urgent rests for each step's time.

@@ -1,10 +1,10 @@
 //! The buckets that are open on this node: makes reality follow the metadata, and publishes the result to the
 //! data plane.
 //!
-//! Order matters. A bucket is opened before it is published, and unpublished before its threads are stopped and
-//! its files removed, so that a worker never meets a bucket that cannot answer. Files are removed by nobody while the
-//! bucket may still write them, and that is until everybody has let go of it. Until then the same bucket is not opened again,
-//! as a node would that has left the cluster and joins it at once: it would find, write and lose the same files.
+//! Order matters. A bucket is opened before it is published. It is unpublished before its threads are stopped and its files
+//! removed, so that a worker never meets a bucket that cannot answer. Files are removed by nobody while the bucket may still
+//! write them, and that is until everybody has let go of it. Until then the node does not open the same bucket again, even
+//! if it has left the cluster and joins it again at once. The new instance would find, write and lose the same files.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -108,7 +108,7 @@ pub(crate) struct OpenBuckets {
     readiness: Arc<Readiness>,
     /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`.
     changing: Mutex<()>,
-    /// Locked to look and to change what is in it, never while the disk or a bucket is asked for anything: the threads that
+    /// Locked to look at the map and to change it, never while the disk or a bucket is asked for anything. The threads that
     /// attend to all buckets begin here.
     open: Mutex<HashMap<String, OpenBucket>>,
     /// Dropped buckets that somebody may still use: the thread that waits for that removes their files. Filled with `changing` locked.
@@ -174,8 +174,8 @@ impl OpenBuckets {
             };
             outcome = outcome.and(carried_out);
         }
-        // Before anybody can learn that they are gone: a request that still finds an old bucket is told nothing that a new one of
-        // that name would not keep.
+        // Before anybody can learn that they are gone. A bucket that was dropped must accept no mutation that a new one of its
+        // name would not have.
         gone.iter().for_each(|(_, bucket)| bucket.threads.end());
         self.publish(&self.open.lock(), metadata);
         drop(changing);
@@ -309,9 +309,9 @@ impl OpenBuckets {
         left.into_result()
     }
 
-    /// Removes the files of buckets that `metadata` does not know: what a crash left behind, not what was dropped just now
-    /// and is still written to. Only where it is known to be no older than this node's start; a bucket might be too new for
-    /// it otherwise.
+    /// Removes the files of buckets that `metadata` does not know: what a crash left behind. The files of a bucket that was
+    /// dropped just now stay, since they are still written to. To be called only with metadata that are known to be no
+    /// older than this node's start. A bucket might be too new for them otherwise.
     pub(crate) fn remove_unknown(&self, metadata: &Metadata) -> io::Result<()> {
         // Nothing is opened or dropped meanwhile.
         let _changing = self.changing.lock();
@@ -424,9 +424,9 @@ impl OpenBuckets {
         self.wake_flags.reconciler.wake();
     }
 
-    /// Ends a bucket. Its own threads may be at the disk, which may take any time; connections and housekeeping let go of it one
-    /// by one; the last holder frees every document and closes the files. None of that must happen to a data-plane loop, or to
-    /// the thread that carries out metadata: a thread that may block waits to be the last. Should the process end before, the
+    /// Ends a bucket. Its own threads may be at the disk, which may take any time. Connections and housekeeping let go of it one
+    /// by one. The last holder frees every document and closes the files. None of that must happen to a data-plane loop, or to
+    /// the thread that carries out metadata. So a thread that may block waits to be the last. Should the process end before, the
     /// next start removes the files. Without such a thread the bucket waits in the backlog until the next try.
     fn remove(&self, bucket: DroppedBucket) -> Result<(), BucketError> {
         let name = bucket.name.clone();

@@ -52,8 +52,8 @@ impl Control {
     /// Carries out and publishes; blocks on disk and on threads that have to end.
     fn carry_out(&self, applied: Applied) {
         let _turn = self.carrying_out.lock();
-        // A node that has not caught up is to do nothing in its new life, in which it may have no lease: that is known first. Until a
-        // new life's metadata are published here nothing is caught up in it, even where both were learnt in one go.
+        // A node that has not caught up must do nothing in its new life, in which it may have no lease. So that is known first. Until
+        // a new life's metadata are published here nothing is caught up in it, even where both were learnt in one go.
         let goes_on = applied.life == self.life();
         let had = self.caught_up.fetch_and(applied.caught_up && goes_on, Ordering::AcqRel) && goes_on;
         // Known before anything that belongs to it is.
@@ -136,8 +136,8 @@ impl Control {
             Ok(outcome?)
         });
         let outcome = reconciling.await;
-        // The thread that carries out what is agreed on sleeps until there is more of that, and may not have seen that maps were
-        // held back.
+        // The thread that carries out what is agreed on sleeps until more is agreed on. It may not have seen that maps were held
+        // back.
         if let Some(due) = self.buckets.maps_due() {
             tokio::time::sleep_until(due.into()).await;
             let tell = |me: &Self| {

@@ -1,7 +1,7 @@
 //! Compacting a bucket because somebody asks for it: on every node that holds some of it.
 //!
-//! Invariant: of a bucket one such compaction runs at a time, however often it is asked for; a request meanwhile is told that
-//! it has started.
+//! Invariant: one such compaction of a bucket runs at a time, however often it is asked for. A request that comes meanwhile
+//! is told that it has started.
 
 use std::sync::Arc;
 

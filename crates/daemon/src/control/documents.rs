@@ -1,5 +1,5 @@
 //! Documents for REST: what this node does with the copies that are active on it. It is for people who look at a document, not for
-//! clients: few at a time, each on a blocking thread, which waits for the disk as a parked request does.
+//! clients. Such requests are few at a time. Each runs on a blocking thread, which waits for the disk as a parked request does.
 //!
 //! A write is as durable as the bucket asks at least. It does not wait for a turn where clients' writes are paced: the engine refuses what
 //! does not fit. A list is made of range scans, one vBucket after another. Each scan ends where no key can get into the list any more.

@@ -4,9 +4,9 @@
 //! copies, as if the bucket had been dropped. So nothing that a node still holds belongs to the new bucket, however
 //! late that node comes back.
 //!
-//! The client is answered when every node has said two things: that it has heard, and that none of its data-plane loops
-//! is still in a turn that began with the old bucket. Later writes are there to stay then, and later reads are of the
-//! new bucket.
+//! The client is answered when every node has said two things. It has heard of the change, and none of its data-plane
+//! loops is still in a turn that began with the old bucket. Later writes are there to stay then, and later reads are of
+//! the new bucket.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! The control plane's hand on the node: takes commands from REST, has the cluster agree on them, carries out what was
-//! agreed on and publishes it.
+//! The control plane's hand on the node. It takes commands from REST, has the cluster agree on them, carries out what
+//! was agreed on and publishes it.
 //!
 //! What was agreed on is carried out in order on a thread that may block; readers never wait for it. Where several
 //! changes wait, the buckets go straight to the last: they compare what is with what shall be. Order matters. A change
@@ -356,9 +356,9 @@ impl Control {
         self.caught_up.load(Ordering::Acquire)
     }
 
-    /// What `read` makes of the metadata, with the life that they are of and whether this node has caught up with what was agreed on in it.
-    /// Read one by one they may be of different moments: what a node knew when it started is nothing to act on, even if it has caught
-    /// up right after.
+    /// What `read` makes of the metadata, with two values of the same moment. These are the life that the metadata are of, and whether this
+    /// node has caught up with what was agreed on in it. Read one by one they may be of different moments. What a node knew when it started
+    /// is nothing to act on, even if the node has caught up right after.
     pub(crate) fn at_one_moment<T>(&self, read: impl FnMut() -> T) -> (T, u64, bool) {
         let (read, (life, caught_up)) = moment::unchanged_beside(|| (self.life(), self.caught_up()), read);
         (read, life, caught_up)

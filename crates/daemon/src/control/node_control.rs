@@ -44,8 +44,8 @@ use crate::{
     talk::http::{Address, Ask, Connection, Security, basic},
 };
 
-/// How long a request waits for this node to have everything that was agreed on before: longer than it takes to elect
-/// somebody, and to hear of him.
+/// How long a request waits for this node to have everything that was agreed on before. It is longer than the members
+/// take to elect a leader, and this node to hear of it.
 const READ_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a request to another node may take: one that has it join takes as long as that.
 const CALL_PATIENCE: Duration = Duration::from_secs(20);

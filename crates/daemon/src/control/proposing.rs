@@ -89,8 +89,9 @@ impl Control {
         }
     }
 
-    /// Tells the cluster where this node listens, if that has changed since it was a member last, and gives it a
-    /// certificate authority, if it is older than that. Tells it this node's key, now or once every member understands that.
+    /// Tells the cluster where this node listens, if that has changed since it was a member last. Gives the cluster a
+    /// certificate authority, if it is from a version that made none. Tells it this node's key, now or once every member
+    /// understands that.
     pub(crate) async fn note_address(self: Arc<Self>, ports: PortsInUse, mut ended: watch::Receiver<bool>) {
         let mut is_noted = false;
         let (metadata, uuid) = (self.metadata.load_full(), self.this_node.uuid());

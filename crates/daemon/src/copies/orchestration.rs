@@ -100,8 +100,8 @@ impl Orchestration {
         serde_json::to_vec(&reply).map_err(unreadable)
     }
 
-    /// Takes a node's report, once a majority has confirmed that this node leads: one that was replaced while it was paused must
-    /// not let anybody serve, itself included.
+    /// Takes a node's report, once a majority has confirmed that this node leads. A leader that was replaced while it was paused
+    /// must not let any node serve, itself included.
     ///
     /// # Errors
     /// When this node does not lead, or knows of no such node.

@@ -80,7 +80,7 @@ pub(crate) async fn run(parts: Parts, mut ended: watch::Receiver<bool>) {
 }
 
 /// The newest report if it is for a leader of that life of the group. What this node did in an earlier life is not for the leader of a
-/// later one, which may ask for something else by a version of the same number.
+/// later one. That leader may ask for something else by a version of the same number.
 fn of_life(newest: &Newest, life: u64) -> Option<NodeReport> {
     newest.as_ref().filter(|(of, _)| *of == life).map(|(_, report)| report.clone())
 }

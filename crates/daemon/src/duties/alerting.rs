@@ -1,5 +1,5 @@
-//! Looks once a second whether there is something that an administrator should know before clients notice it, and tells the log
-//! when an alert fires and when it is over. What fires when is decided by [`watch::alerts`]; the figures are those of the statistics.
+//! Looks once a second whether an administrator should know of something before clients notice it. It tells the log when an alert
+//! fires and when it is over. What fires when is decided by [`watch::alerts`]; the figures are those of the statistics.
 
 use std::{sync::Arc, time::Duration};
 

@@ -2,7 +2,7 @@
 //!
 //! A bucket keeps its number of shards for its life, whatever the number of cores later: a vBucket's shard is its number modulo
 //! that. With a folder too few, what is in the others would pass for the whole bucket. So the number is recorded apart from the
-//! folders (`DIR/shards/UUID`), and a bucket is opened with exactly the folders that the record wants, each with a store in it.
+//! folders (`DIR/shards/UUID`). A bucket is opened with exactly the folders that the record wants, each with a store in it.
 //!
 //! Order matters. The record is written after every store has been created and synced: a record without its stores
 //! means that somebody took them away. Folders without a record are those of a bucket that an older version made, or
@@ -182,8 +182,8 @@ impl ShardFolders<'_> {
     }
 }
 
-/// Removes all files of a bucket or, after a crash, none of those that it would be opened with: they are taken aside first, for
-/// good.
+/// Removes all files of a bucket. After a crash either all or none of those are left that it would be opened with: their folder
+/// is renamed first, for good.
 fn remove_files(folder: &Path) -> io::Result<()> {
     let mut aside = folder.as_os_str().to_owned();
     aside.push(GONE);

@@ -1,5 +1,5 @@
-//! Figures that are rates or belong to the machine, and the past of all statistics: sampled once a second on the control plane,
-//! read by REST.
+//! Figures that are rates or belong to the machine, and the past of all statistics. They are sampled once a second on the
+//! control plane, and read by REST.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! The statistics of the whole node: those of the data path ([`dataplane::statistics`]), and what only the daemon knows of
-//! the machine, alerts, objectives, and of several nodes.
+//! The statistics of the whole node: those of the data path ([`dataplane::statistics`]), and those that only the daemon
+//! knows. The latter are about the machine, alerts, objectives, and several nodes.
 //!
 //! REST and `/metrics` (`admin`, through `NodeControl`), the page `docs/statistics.md` and the files for Grafana and
 //! Prometheus are made from the rows.

@@ -1,4 +1,4 @@
-//! Drives [`Participant`]: gives it time, messages and proposals, and carries its batches to the disk, its messages to the
+//! Drives [`Participant`]: gives it time, messages and proposals. Carries its batches to the disk, its messages to the
 //! other nodes and its commits to [`crate::control`].
 //!
 //! | thread | does | never |
@@ -123,7 +123,8 @@ struct Status {
     diverged: AtomicU64,
     /// Why metadata cannot change now.
     trouble: Mutex<Option<String>>,
-    /// A node that was failed over and has said that it belongs to a group of its own, and when it said so last, by the clock of leases.
+    /// A node that was failed over and has said that it belongs to a group of its own. With it the time when it said so last, by the
+    /// clock of leases.
     elsewhere: Mutex<Option<(NodeId, u64)>>,
     /// Since when the disk has been at one write, by the clock of leases; 0 while it is at none.
     writing_since: AtomicU64,

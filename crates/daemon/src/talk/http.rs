@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 
 /// How long connecting may take, and how long a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(2);
-/// For how long the other node may take nothing of what is on its way to it: a node that was cut off is noticed by then. One that reads
+/// For how long the other node may take nothing of what is on its way to it. A node that was cut off is noticed by then. One that reads
 /// slowly is not meant.
 const STALLED: Duration = Duration::from_secs(5);
 /// Longest answer.
@@ -235,8 +235,8 @@ mod tests {
     const BRIEF: Duration = Duration::from_secs(1);
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Asks a node with more than fits on the way, which reads or does not; how that ends, and whether it took longer than `BRIEF`
-    /// four times.
+    /// Asks a node, which reads or does not, with more than fits on the way. Returns how that ends, and whether it took four times
+    /// `BRIEF` or longer.
     async fn ask(reads: bool, patience: Duration) -> (io::Error, bool) {
         let socket = TcpSocket::new_v4().unwrap();
         // A small window is full all the time, and opens as often as the node reads.

@@ -1,5 +1,5 @@
-//! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, logged in as the node that this one
-//! is, under TLS to those that want it.
+//! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, under TLS to those that want it.
+//! This node logs in to them as itself.
 //!
 //! Messages take one of three ways:
 //! - Raft's messages go through one bounded queue and one connection per node. When it is full the oldest are dropped,
@@ -305,7 +305,7 @@ impl Peer {
     }
 
     /// Whether the other node takes the login of a connection no more, or not yet. While some nodes have no key there are two ways to
-    /// log in, and a node may have heard of one only: the next connection tries the other.
+    /// log in, and a node may have heard of one only. So the next connection tries the other.
     fn has_refused(&self, status: u16) -> bool {
         let is_refused = status == UNAUTHORIZED;
         if is_refused {

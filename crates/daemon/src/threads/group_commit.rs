@@ -2,7 +2,7 @@
 //!
 //! Without that, writers that each wait for their write split into two groups that take turns. While one group's writes
 //! are synced the other's gather, and every sync carries half of what it could. Where a sync is slow, coming back takes
-//! a client far less time than a sync, so waiting for that is worth up to half of one. A client that does not come back
+//! a client far less time than a sync. So waiting for that is worth up to half of one. A client that does not come back
 //! is not waited for longer. Where a sync is fast there is nothing to be won.
 
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! The scheduling priorities of the node's threads where all processors are busy.
 //!
-//! Threads that serve requests are as the operating system makes them. What goes on in the background gives way to them:
-//! it has a niceness, and so the third part of what they get at least, which keeps it going. Threads that somebody waits
-//! for, and that have little to do at a time, ask for short slices: the scheduler then lets them on sooner after they
-//! woke up, for no larger a share. All of it is advice: where the system does not take it, nothing else changes.
+//! Threads that serve requests are as the operating system makes them. What goes on in the background gives way to them
+//! by its niceness. It still gets at least a third of what they get, which keeps it going. Threads that somebody waits
+//! for, and that have little to do at a time, ask for short slices. The scheduler then lets them on sooner after they
+//! woke up. Their share does not grow. All of it is advice: where the system does not take it, nothing else changes.
 //!
-//! What can be put off also asks whether it is in the way ([`Contention`]): a thread that waits for a processor longer than it
-//! has one takes from others what it gets, whatever its niceness.
+//! What can be put off also asks whether it is in the way ([`Contention`]). A thread that waits for a processor longer than it
+//! has one takes its time from others, whatever its niceness.
 
 use std::{
     fs,

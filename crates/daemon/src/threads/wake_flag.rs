@@ -1,7 +1,8 @@
 //! A flag that any number of threads set and that wakes the one background thread that waits for it.
 //!
-//! Setting a flag that is set already costs one atomic exchange and no system call: the data path sets it for every
-//! first mutation after a flush. The test `interleavings` tries the orders in which threads can come here.
+//! Setting a flag that is set already costs one atomic exchange and no system call. That matters because the data
+//! path sets it for every first mutation after a flush. The test `interleavings` tries the orders in which threads
+//! can come here.
 
 use std::{
     sync::{Arc, OnceLock},

@@ -1,7 +1,7 @@
 //! What this node counts for objectives of buckets: looked up in the histograms that the loops keep anyway, so no operation costs more.
 //!
-//! An operation is good where its whole step of the histogram is within the objective's latency. Steps are eighths of powers of two, so an
-//! answer up to an eighth below the latency may count as slow, and a slow one never as good.
+//! An operation is good where its whole step of the histogram is within the objective's latency. Steps are eighths of powers of two. So an
+//! answer up to an eighth below the latency may count as slow, and a slow one never counts as good.
 //!
 //! The past is in `DIR/objectives`, which is written anew every five minutes and at a stop: a file of bounded size, replaced as a whole. A
 //! damaged one is set aside, and the past begins anew.

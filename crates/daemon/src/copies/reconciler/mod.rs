@@ -1,5 +1,5 @@
-//! The thread that makes this node be what the cluster wants of it: drives [`node::Reconciler`], hands its wishes to the links
-//! between nodes, and keeps its report ready for the leader ([`crate::copies::reporting`]).
+//! The thread that makes this node be what the cluster wants of it. It drives [`node::Reconciler`], hands its wishes to the
+//! links between nodes, and keeps its report ready for the leader ([`crate::copies::reporting`]).
 //!
 //! It is woken when metadata were applied and when a link or a bucket has changed. Between wake-ups it looks now and then;
 //! while nothing is on its way such a look costs next to nothing, however many vBuckets there are.

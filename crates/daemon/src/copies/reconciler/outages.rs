@@ -1,7 +1,8 @@
 //! Which replicas have not been fed for long.
 //!
-//! Links come and go, and every change of a map has streams closed and opened again: what lasts is what matters. It is
-//! looked for now and then, told to the leader with the reports, and said in the log when it begins and when it is over.
+//! Links come and go, and every change of a map has streams closed and opened again: what lasts is what matters. This
+//! node looks for it now and then, and tells the leader with its reports. The log says when it begins and when it is
+//! over.
 
 use std::{
     collections::{BTreeMap, HashMap},
