@@ -1,5 +1,5 @@
-//! What backfills cost: MB/s and documents/s of one vBucket and of all, from the disk and from the page cache, as
-//! commits left the store and after compaction has sorted it by vBucket.
+//! What backfills cost: MB/s and documents/s of one vBucket and of all, from the disk and from the page cache. Both
+//! are measured as commits left the store, and after compaction has sorted it by vBucket.
 //!
 //! `cargo run --release -p settee-storage --example backfill_cost -- [items] [value bytes] [vBuckets] [batch items]`
 

@@ -1,8 +1,8 @@
 //! The narrow interface between a bucket in memory and its shard on disk.
 //!
-//! The engine's flusher calls `commit` and `sync`, its fetchers `get_at` and `lookup`, its warm-up `scan`, its
-//! feeds `backfill`, its housekeeping `compact`. Every call takes `&self`, may block on the disk, and is safe from any thread;
-//! `get_at`, `lookup`, `scan` and backfills never wait for a commit's sync or for compaction.
+//! The engine's flusher calls `commit` and `sync`, its fetchers `get_at` and `lookup`, its warm-up `scan`, its feeds
+//! `backfill`, its housekeeping `compact`. Every call takes `&self`, may block on the disk, and is safe from any thread. Calls
+//! of `get_at`, `lookup`, `scan` and backfills never wait for a commit's sync or for compaction.
 
 use base::{Cas, Datatype, ManifestUid, Seqno, VbId, VbUuid, bucket::DurabilityLevel};
 
@@ -27,9 +27,9 @@ impl Locator {
 
 /// What a record says about its key.
 ///
-/// Prepares and aborts are apart from the rest. Of a key they are versions of their own order, which nobody sees who looks
-/// the key up, and neither order makes a record of the other obsolete. A prepare is committed by an ordinary record of its
-/// key.
+/// Prepares and aborts are apart from the rest. The prepares and aborts of a key are versions in an order of their own,
+/// which no look-up of the key sees. Neither order makes a record of the other obsolete. A prepare is committed by an
+/// ordinary record of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
     /// The key has this value.
@@ -173,8 +173,8 @@ pub struct VbState {
     pub manifest_uid: ManifestUid,
     /// Durable writes, as of the last of the records. All zero where there has never been one: then everything is visible.
     pub marks: Marks,
-    /// Of a replica that has begun a snapshot and not all of it: the seqno up to which it is the vBucket as it was at that
-    /// seqno. And the one at which it will be so again.
+    /// Set for a replica that has begun a snapshot and does not have all of it. Up to the first seqno its content is the
+    /// vBucket as it was at that seqno. At the second it will be so again.
     pub snapshot: Option<(Seqno, Seqno)>,
     /// It is a copy in the making: not even the first snapshot is whole.
     pub is_partial: bool,
@@ -206,7 +206,7 @@ pub enum Verdict {
 /// and aborts it is not asked: they go once [`Marks::completed`] has passed them.
 pub trait Liveness: Sync {
     /// Is this the newest *synced* version of its key? [`Verdict::Dead`] only when a version with a higher seqno is
-    /// known to be synced: a version that was synced and then overwritten in memory only is still alive. The record's
+    /// known to be synced. A version that was synced and then overwritten in memory only is still alive. The record's
     /// value is empty.
     fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict;
 
@@ -236,8 +236,8 @@ pub struct CompactBudget {
     pub purge_before: u32,
     /// Most bytes of input segments read in this step; one segment is always allowed.
     pub input_bytes_max: u64,
-    /// Most bytes of memory for the list of what is kept and the index of where it goes, as far as is known beforehand; one
-    /// segment is always allowed.
+    /// Most bytes of memory, as far as is known beforehand, for the list of what is kept and the index of where it goes.
+    /// One segment is always allowed.
     pub memory_bytes_max: u64,
     /// Compact only when bytes on disk exceed live bytes by this factor. A value of 1 or less compacts whatever
     /// has anything to gain (a user asked for it).
@@ -296,8 +296,10 @@ pub trait Backfill: Send {
     /// Durable writes as of the end.
     fn marks(&self) -> Marks;
 
-    /// Memory held now. At most 24 bytes per record of the vBucket (superseded ones included; twice that while the
-    /// list of them grows), 8 MiB (less where less is asked for at a time), and one document.
+    /// Memory held now. At most the sum of:
+    /// - 24 bytes per record of the vBucket, superseded ones included. It is twice that while the list of them grows.
+    /// - 8 MiB, or less where less is asked for at a time.
+    /// - One document.
     fn memory_bytes(&self) -> usize;
 
     /// Reads on for about `bytes_max` bytes and visits records; false when there are no more. It may visit none and
@@ -417,12 +419,12 @@ pub trait KvStore: Send + Sync {
 
     /// Everything committed before the call is durable after it. One sync serves all who wait.
     ///
-    /// The committing thread must have given memory the locators of what a sync covered before calling `commit` or `sync`
-    /// again: from then on compaction takes [`Liveness::verdict`]'s word for those records.
+    /// The committing thread must have given memory the locators of what a sync covered before it calls `commit` or
+    /// `sync` again. From then on compaction takes [`Liveness::verdict`]'s word for those records.
     ///
     /// # Errors
-    /// [`StoreError::NoSpace`] when the disk cannot even take the name of a file that tells of a new segment: nothing is acknowledged,
-    /// and another call may find room. Any other failure poisons the store; nobody retries such a sync.
+    /// [`StoreError::NoSpace`] when the disk cannot even take the name of a file that tells of a new segment. Nothing is acknowledged
+    /// then, and another call may find room. Any other failure poisons the store; nobody retries such a sync.
     fn sync(&self) -> Result<(), StoreError>;
 
     /// Replaces vBuckets' metadata, synced before this returns.
@@ -507,9 +509,9 @@ pub trait KvStore: Send + Sync {
     /// Keeps every record readable that a locator names now. Reads nothing.
     fn pin(&self) -> Box<dyn Pin>;
 
-    /// Begins to read one vBucket as of its highest synced seqno: the newest version of every key whose newest version
-    /// is above `from`, tombstones included, each key once, in seqno order. What is committed or synced later is not
-    /// in it. Making one reads nothing.
+    /// Begins to read one vBucket as of its highest synced seqno. It visits the newest version of every key whose
+    /// newest version is above `from`, tombstones included. Each key comes once, in seqno order. What is committed or
+    /// synced later is not in it. Making one reads nothing.
     ///
     /// The end is the store's to choose: of a key that has a newer synced version compaction drops the older one.
     ///

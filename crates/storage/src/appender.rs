@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Pieces written at once: large enough to amortise the call, and small enough to stay in the second-level cache. A
-/// piece is less than the room of a buffer that has grown to that size, so that the buffer does not double for a
+/// piece is less than the room of a buffer that has grown to `BUFFER_BYTES`. So the buffer does not double for a
 /// piece's last record.
 const WRITE_BYTES: usize = BUFFER_BYTES / 8 * 7;
 /// What is kept of the buffer, and of the list of entries, from batch to batch.

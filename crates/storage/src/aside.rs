@@ -1,5 +1,5 @@
-//! Files of which nothing can be read, and of which nobody knows whether they mattered: renamed, so that an operator who looks into the
-//! damage still has them.
+//! Files of which nothing can be read, and of which nobody knows whether they mattered. They are renamed, so that an operator who looks
+//! into the damage still has them.
 //!
 //! A segment that was synced is listed in the manifest, and its file keeps its name whatever becomes of it. Here are the others
 //! whose headers are damaged: mostly such as a power failure has left half made. So there is a bound: [`FILES_MAX`] of them,

@@ -1,9 +1,9 @@
 //! Reading one vBucket as of its highest synced seqno, each key once, in steps.
 //!
-//! 1. The pin: under the writer's lock, the segments of that moment and the synced seqno; nothing is read. Whoever
-//!    holds a segment can read it, whatever compaction does to its name.
-//! 2. The survey: the runs of the vBucket are walked, head and key of every record, and each one is noted in 24 bytes:
-//!    a fingerprint of its key, its seqno, its place.
+//! 1. The pin: under the writer's lock, the segments of that moment and the synced seqno; nothing is read. A reader
+//!    that holds a segment can read it, whatever compaction does to its name.
+//! 2. The survey: the runs of the vBucket are walked, head and key of every record. Each one is noted in 24 bytes: a
+//!    fingerprint of its key, its seqno, its place.
 //! 3. Of each key the newest is kept; the rest is sorted by seqno, or by place.
 //! 4. The delivery: those records are read again, values too, through windows over the segments.
 //!

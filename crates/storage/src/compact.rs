@@ -2,8 +2,8 @@
 //!
 //! 1. Segments without a record of a current incarnation go unread.
 //! 2. Otherwise victims are chosen (`victims`).
-//! 3. First pass: each victim is streamed, every record judged by its head and key; what is kept is remembered by
-//!    place, a few dozen bytes each. Where memory cannot tell, the index on disk is asked about all of them (`supersession`).
+//! 3. First pass: each victim is streamed, every record judged by its head and key. What is kept is remembered by place, in a
+//!    few dozen bytes each. Where memory cannot tell, the index on disk is asked about all of them (`supersession`).
 //! 4. Old tombstones are dropped from that list when no other record can be an older version of their key.
 //! 5. Second pass: what is kept is checked and copied into new segments, sorted by vBucket, then seqno; they are
 //!    sealed and synced.
@@ -66,8 +66,8 @@ pub(crate) struct Kept {
     pub(crate) purgeable: bool,
 }
 
-/// What a record that is kept takes in memory: in the list, and in the index of the segment that it is copied to, give or take
-/// what either has room for.
+/// What a record that is kept takes in memory: in the list, and in the index of the segment that it is copied to. The spare
+/// room of either is left out.
 const KEPT_BYTES: u64 = size_of::<Kept>() as u64 + 32;
 
 /// Memory that a list of what is kept takes.
@@ -212,8 +212,8 @@ fn compact(
     Ok(())
 }
 
-/// There was no space for what is alive in victims: perhaps they were thought to have less of it, for what was lost in a crash
-/// has been accounted for as well. Now it is known, and the next choice goes by it.
+/// There was no space for what is alive in victims. Perhaps they were thought to have less of it: the counts also include
+/// changes that a crash has lost. Now it is known, and the next choice goes by it.
 fn recount(inputs: &[Arc<Segment>], kept: &[Kept]) {
     let mut live = vec![0; inputs.len()];
     for record in kept {

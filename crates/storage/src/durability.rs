@@ -147,7 +147,7 @@ impl Core {
         }
         let bytes = manifest::encode(&manifest);
         // Order matters: once the manifest has its name nothing may fail for want of space. The copy may say less than the
-        // manifest, but nothing that is no longer so: it is brought up to date before files go that it lists.
+        // manifest, but nothing that is no longer so. It is brought up to date before files go that it lists.
         let stage = |temporary| match self.stage(temporary, &bytes) {
             Err(StoreError::NoSpace) if self.reserve.release() => self.stage(temporary, &bytes),
             result => result,

@@ -1,9 +1,9 @@
 //! Bytes on disk, format version 1: pure encoding and decoding, no I/O. `docs/storage-format.md` is the prose.
 //!
 //! A segment file is a header block, then frames (records and the commit frames that close batches), then, once
-//! sealed, a footer. Every multi-byte number is little-endian. Checksums are CRC-32C; those inside a segment are
-//! seeded with the segment's random salt, so that bytes of another file, or bytes a client stored, never pass
-//! for a frame. Every decoder here takes arbitrary bytes and answers with a value or an error.
+//! sealed, a footer. Every multi-byte number is little-endian. Checksums are CRC-32C. Those inside a segment are
+//! seeded with the segment's random salt. So bytes of another file, or bytes that a client stored, never pass for a
+//! frame. Every decoder here takes arbitrary bytes and answers with a value or an error.
 
 pub(crate) mod batch;
 pub(crate) mod footer;

@@ -1,6 +1,6 @@
-//! A small file beside the segments with what is good to know after a restart and may be lost: the store's user
-//! decides what that is. Replaced whole, never synced; what does not match its checksum is as good as absent. The log does
-//! not depend on it in any way, and a store that fails to write it goes on.
+//! A small file beside the segments with what is good to know after a restart and may be lost. The store's user decides
+//! what that is. Replaced whole, never synced; what does not match its checksum is as good as absent. The log does not
+//! depend on it in any way, and a store that fails to write it goes on.
 
 use crate::{
     error::{StoreError, io_error},

@@ -2,9 +2,9 @@
 //!
 //! Each sealed segment can say by itself which of its records may be versions of a key. Without reading, that takes 1.5
 //! bytes of memory per record, superseded records included. Among hundreds of segments some always answer "maybe" even
-//! so. So the footers' entries, which are sorted already, are merged into one file of 4 KiB blocks with the number of
-//! the segment beside each entry. A question reads one block; in memory there are four bytes per block. Only segments
-//! that are younger than the file answer for themselves, until they have become a quarter of it.
+//! so. So the footers' entries, which are sorted already, are merged into one file of 4 KiB blocks. The number of the
+//! segment stands beside each entry. A question reads one block; in memory there are four bytes per block. Only
+//! segments that are younger than the file answer for themselves, until they have become a quarter of it.
 //!
 //! Everything in the file is derived, and a file that is damaged, missing or cannot be written is done without. It
 //! names each segment that it covers by number, salt and data end; an entry of any other segment means nothing. A crash

@@ -1,5 +1,5 @@
-//! What is inside a [`Locator`]: 26 bits of segment, 24 bits of offset and 14 bits of length class, so that a
-//! record is read with one call of the right size. Offsets and lengths count in units of 16 bytes.
+//! What is inside a [`Locator`]: 26 bits of segment, 24 bits of offset and 14 bits of length class. So a record is
+//! read with one call of the right size. Offsets and lengths count in units of 16 bytes.
 
 use crate::{api::Locator, format::UNIT};
 

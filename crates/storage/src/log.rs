@@ -90,8 +90,8 @@ impl Core {
         self.compaction_awaited.fetch_add(1, Ordering::Relaxed);
         let _no_compaction = self.compact_lock.lock();
         self.compaction_awaited.fetch_sub(1, Ordering::Relaxed);
-        // Order matters: memory learns of it when it is on disk. A thread that reads meanwhile, to load the bucket for instance, would
-        // pass over documents that are still there if there is no space for the manifest.
+        // Order matters: memory learns of it when it is on disk. Otherwise a thread that reads meanwhile, to load the bucket for
+        // instance, would pass over documents. If there is no space for the manifest, these documents are still there.
         self.replace_manifest(&[], vbs)?;
         self.recount_stale();
         self.resets.store(true, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Notes of segments that were synced while the disk had no room for a manifest that lists them.
 //!
-//! A note is an empty file, whose name says what a manifest would: the segment's number, its salt, and where its data ended when
-//! it was first synced. A name takes no block of its own on most file systems. So the loss of such a segment, or of its header, is
-//! noticed as that of any other. The next manifest lists the segment, and the notes go. Where there is no room even for a note,
-//! the sync is not acknowledged.
+//! A note is an empty file whose name says what a manifest would. That is the segment's number, its salt, and where its data ended
+//! when it was first synced. A name takes no block of its own on most file systems. So the loss of such a segment, or of its
+//! header, is noticed as that of any other. The next manifest lists the segment, and the notes go. Where there is no room even for
+//! a note, the sync is not acknowledged.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! Opening a store.
 //!
 //! 1. Lock the directory, read the manifest (a new store writes its first one before anything else).
-//! 2. Segments that the manifest calls sealed are opened by header and trailer; their data is not read, unless the manifest
-//!    remembers damage: it may have healed.
+//! 2. Segments that the manifest calls sealed are opened by header and trailer. Their data is read only if the manifest
+//!    remembers damage, which may have healed.
 //! 3. Segments from the manifest's synced position on are the log's tail: read in full, checked, cut at the last valid
 //!    batch (`tail`).
 //! 4. What is left of the tail is written again, sealed and synced, and a manifest that says so is written.

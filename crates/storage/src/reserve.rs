@@ -1,9 +1,9 @@
 //! Disk space set aside in a preallocated file. The store gives it up when the disk is full, so that writes which free
 //! space can proceed. It takes it back before anything else may be written.
 //!
-//! A store has two: one for deletions and metadata, of a fixed size, and one for compaction, which grows with the
-//! segments that compaction has to copy. They are apart because each needs the other: were deletions to use up all
-//! there is, nothing could make use of what they free.
+//! A store has two. One is for deletions and metadata, and has a fixed size. The other is for compaction, and grows
+//! with the segments that compaction has to copy. They are apart because each needs the other: were deletions to use
+//! up all there is, nothing could make use of what they free.
 //!
 //! How much there is can be asked while somebody changes that: the disk may take any time for it.
 

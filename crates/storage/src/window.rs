@@ -1,7 +1,7 @@
 //! A piece of a segment that was read ahead for a reader of known places in rising order.
 //!
-//! It grows as far as the next places lie behind the first and close together, so that records that follow each
-//! other cost one read, and scattered ones no more than themselves.
+//! It grows as far as the next places lie behind the first and close together. So records that follow each other cost
+//! one read, and scattered ones no more than themselves.
 
 use crate::{error::StoreError, segment::Segment};
 

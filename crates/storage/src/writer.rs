@@ -1,7 +1,7 @@
 //! The log's end: takes vBuckets' parts, groups them into batches, rolls over to new segments.
 //!
-//! There is one writer per store, behind a mutex. What it holds is what commits change: the active segment,
-//! the numbers of the next segment and batch, the vBuckets' states, and which segments await a sync.
+//! There is one writer per store, behind a mutex. It holds what commits change: the active segment, the numbers of
+//! the next segment and batch, the vBuckets' states, and segments that await a sync.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -75,8 +75,8 @@ pub(super) fn judge(
     }
 }
 
-/// A prepare or abort that may still say something: of a prepare up to the mark it is known what became of it, and an
-/// abort up to it is about such a prepare.
+/// A prepare or abort that may still say something. Of a prepare up to the mark `completed` it is known what became
+/// of it. An abort up to the mark is about such a prepare.
 fn judge_prepared(core: &Core, stored: &StoredRecord<'_>, victim: u32, offset: u64) -> Option<Kept> {
     let synced = core.synced_highs.of(stored.vb);
     let is_completed =

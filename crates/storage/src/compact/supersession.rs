@@ -1,8 +1,8 @@
-//! Records of which memory cannot tell whether they are the newest of their keys: documents of keys that it has forgotten,
-//! tombstones, versions behind one that is not synced. The index on disk can.
+//! Records of which memory cannot tell whether they are the newest of their keys. These are documents of keys that it has
+//! forgotten, tombstones, and versions behind one that is not synced. The index on disk can.
 //!
-//! All those of a step are asked about together, in the order of the index, which so reads each of its blocks once; of
-//! most the entries alone tell. Only where an entry says that something newer exists are the two records read: what
+//! All those of a step are asked about together, in the order of the index, so that each of its blocks is read once.
+//! Of most the entries alone tell. Only where an entry says that something newer exists are the two records read: what
 //! has the same fingerprint need not be the same key.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which segments to compact: those with the largest dead share, while the store as a whole holds too much that
-//! is dead; and small ones, before they become many.
+//! Which segments to compact. Those with the largest dead share are chosen while the store as a whole holds too much
+//! that is dead. Small ones are chosen before they become many.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -225,8 +225,8 @@ pub(crate) fn decode_runs(bytes: &[u8], trailer: &Trailer, vb: VbId) -> Option<V
     Some(runs[first..].iter().take_while(|run| vb_of(run) == vb).map(place_of).collect())
 }
 
-/// Where each vBucket's runs are among all of them, so that they need not be read every time: the number of the first and
-/// a checksum.
+/// Where each vBucket's runs are among all of them, so that not all of them need be read every time. For each vBucket:
+/// the number of its first run, and a checksum of its runs.
 pub(crate) struct RunDirectory(Box<[(u32, u32)]>);
 
 /// The directory of checked runs.

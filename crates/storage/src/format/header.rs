@@ -1,5 +1,5 @@
-//! The first 4 KiB of a segment: two copies of the same 64 bytes, at 0 and at 2048, so that one damaged sector
-//! does not cost the segment its salt.
+//! The first 4 KiB of a segment: two copies of the same 64 bytes, at 0 and at 2048. So one damaged sector does not
+//! cost the segment its salt.
 //!
 //! ```text
 //!  0 magic "SETTLOG\0"   8 version u32   12 shard u32

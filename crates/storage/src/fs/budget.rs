@@ -6,16 +6,16 @@
 //! requests ask piece by piece. So a small read stands behind a piece of a large write and not behind all of it.
 //!
 //! Each party has a [`DiskLane`] of its own, and of each lane one piece at most waits for its turn; others wait for that
-//! one. So lanes take turns however many threads ask in one of them, and who asks for little never stands behind more
-//! than one piece of every other lane.
+//! one. So lanes take turns however many threads ask in one of them. A lane that asks for little never stands behind
+//! more than one piece of every other lane.
 //!
 //! Unused budget is kept for [`BURST_NANOS`] only: it makes up for sleeping too long, it is no credit.
 //!
 //! Threads that stand back ([`super::stand_back`]) take no turns. They have what would be lost otherwise. A piece of
 //! theirs is moved when no other caller has wanted the disk for so long that the others' unused budget is whole. So the
-//! next caller finds nearly all of it and does not wait. And they have a share of either rate in any case, however much
-//! others ask for: by then a piece of theirs stands in line as another lane's would. Whatever they wait for, no other
-//! lane waits for it with them.
+//! next caller finds nearly all of it and does not wait. They also have a share of either rate in any case, however
+//! much others ask for. Once it is due, a piece of theirs stands in line as another lane's would. Whatever they wait
+//! for, no other lane waits for it with them.
 //!
 //! Time comes from a [`DiskClock`], so that tests and simulations may run faster than the clock on the wall. The page
 //! cache is not seen: a read that memory would serve is charged like any other.
@@ -153,8 +153,8 @@ impl DiskBudget {
         };
         let limits = self.limits();
         let cost = cost(bytes, limits.bytes_per_sec).max(cost(operations, limits.iops));
-        // From when it was due, which makes up for sleeping too long, or from now, if it was not: what was moved because nobody
-        // wanted the disk is not held against the share.
+        // The next time counts from when this was due, which makes up for sleeping too long. If it was not due yet, the next
+        // counts from now. What was moved because nobody wanted the disk is not held against the share.
         let from = (*due).clamp(now.saturating_sub(BURST_NANOS), now);
         *due = from.saturating_add((cost as f64 / least) as u64);
         self.wait(bytes, operations);
@@ -378,8 +378,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Moves `pieces` as a thread does that stands back, beside others who in the same lane do `work` over and over; returns
-    /// how many nanoseconds that takes.
+    /// Moves `pieces` as a thread that stands back, beside others that do `work` over and over in the same lane. Returns how
+    /// many nanoseconds that takes.
     fn moved_behind(
         limits: DiskLimits,
         least: f64,

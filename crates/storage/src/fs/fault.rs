@@ -7,8 +7,8 @@
 //! it likes. Of the changes of names any may be kept. Handles from before a crash answer every call with an
 //! error. Reads are short or interrupted now and then, as the operating system's are.
 //!
-//! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does. It takes the pages for clean, the cache goes on showing what
-//! was written, until the page is evicted, and a later sync that succeeds passes over them.
+//! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does. It takes the pages for clean, and the cache goes on showing
+//! what was written until the page is evicted. A later sync that succeeds passes over them.
 //!
 //! Faults that came later draw from a stream of their own: histories of older seeds go on as they did.
 
@@ -383,7 +383,8 @@ fn next(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// What a removed file had, if this page of a file that has grown is one that it had: at the same place if it may be.
+/// A page of a removed file, at the same place in it if possible, for this page of a file that has grown. `None` if
+/// the page holds nothing old.
 fn lay_there(stale: &VecDeque<(usize, Vec<u8>)>, late: &mut u64, page: usize) -> Option<Vec<u8>> {
     let chance = next(late);
     if stale.is_empty() || !chance.is_multiple_of(3) {

@@ -1,5 +1,5 @@
-//! A file system that takes as long as its [`DiskBudget`] says: for tests of what happens on a slow disk, and for the
-//! sake of other users of the same one. Several may share a budget: each is a lane of its own there.
+//! A file system that takes as long as its [`DiskBudget`] says. It is for tests of what happens on a slow disk, and
+//! for the sake of other users of the same disk. Several may share a budget: each is a lane of its own there.
 //!
 //! Every read, write and sync, and every change of a name, is charged before it is carried out. Opening, listing and
 //! asking for a length are free. What the other file system does with a request is its own affair.

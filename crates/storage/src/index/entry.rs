@@ -1,5 +1,5 @@
-//! One record as an index knows it, in 16 bytes that sort by key fingerprint, then seqno; and what a batch adds
-//! to an index at once.
+//! One record as an index knows it, in 16 bytes that sort by key fingerprint, then seqno. Also what a batch adds to
+//! an index at once.
 
 use base::{Seqno, VbId};
 

@@ -185,8 +185,8 @@ fn compact_all(store: &dyn KvStore) {
     while store.compact(&Amnesia, budget).unwrap().more {}
 }
 
-/// What compaction was given on a full disk and could not take back is no reason to refuse anything once there is room: nobody but
-/// who writes may be there to notice.
+/// The store gave compaction its reserve on a full disk, and could not take it back. Once there is room, that is no reason to
+/// refuse anything. Perhaps only a writer is there to notice.
 #[test]
 fn a_commit_finds_room_that_came_back_while_nothing_was_compacted() {
     let place = Place::fault(7);

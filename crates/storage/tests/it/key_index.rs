@@ -1,4 +1,4 @@
-//! The index over many segments: it finds what the segments would have found, it is done without when it is damaged, and it
+//! The index over many segments finds what the segments would have found. The store does without it when it is damaged. It
 //! survives a restart.
 
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 //! disk. Compaction has an honest but forgetful memory. Disks are full, and calls fail, also while a store is opened.
 //! Syncs fail and lose what they were to write. In the end synced data are damaged (`ruin`).
 //!
-//! The model keeps every batch since the last sync. After a crash some prefix of them (per shard, by whole vBucket
-//! parts) must be exactly what the store holds; after a kill, all of them. A failing seed is printed and belongs in
-//! `SEEDS_OF_OLD_BUGS`.
+//! The model keeps every batch since the last sync. After a crash the store must hold exactly some prefix of them
+//! (per shard, by whole vBucket parts). After a kill it must hold all of them. A failing seed is printed and belongs
+//! in `SEEDS_OF_OLD_BUGS`.
 
 mod lately;
 mod ruin;

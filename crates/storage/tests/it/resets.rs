@@ -18,7 +18,7 @@ use crate::{
     support::{Amnesia, Place, Version, commit, document, drain, lookup, options, same, state},
 };
 
-/// A disk's clock that lets others run while the thread that resets waits for the disk, and then holds them at the disk until
+/// A disk's clock that lets others run while the thread that resets waits for the disk. It then holds them at the disk until
 /// the reset is over.
 struct Interlude {
     nanos: AtomicU64,

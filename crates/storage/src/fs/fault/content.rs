@@ -51,8 +51,8 @@ impl Content {
         self.bytes.resize(length, 0);
     }
 
-    /// The system writes what is dirty when it likes, in any order, and nobody is told: what is about to be overwritten or cut off
-    /// may be what a power failure leaves. Of some pages, or of all.
+    /// The system writes what is dirty when it likes, in any order, and nobody is told. So a power failure may leave what is about
+    /// to be overwritten or cut off. That is true of some pages, or of all.
     pub(super) fn write_back(&mut self, random: &mut dyn FnMut() -> u64, counts: &mut FaultCounts) {
         let is_whole = random() & 1 == 0;
         let lost = &self.lost_pages;
