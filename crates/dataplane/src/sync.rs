@@ -1,5 +1,5 @@
-//! What the places are made of where threads meet and that are compiled twice: here, and in the test `interleavings`, which puts the
-//! primitives of a scheduler in the place of these.
+//! The primitives of the places where threads meet. These places are compiled twice: here, and in the test `interleavings`, which
+//! puts the primitives of a scheduler in the place of these.
 
 pub(crate) use std::sync::atomic;
 

@@ -3,11 +3,11 @@
 //! [`Connection::consume`] executes the complete requests at the beginning of what was read. A batch is decoded
 //! first, so that the hash-table lines of all its keys are on their way from memory before the first is needed.
 //!
-//! A request that must wait is *parked*: its packet is copied, and it is executed again when it is woken, when slow
-//! work for it is done, or when its deadline passes. On a connection that negotiated nothing else, what follows
-//! waits behind it. With unordered execution only commands that must not be reordered do. The number of parked
-//! requests has a bound, and so has their memory. While a connection is blocked nothing is read from it, but what has been read
-//! is looked through for more that the disk will be asked for ([`look_ahead`]).
+//! A request that must wait is *parked*: its packet is copied. It is executed again when it is woken, when slow work for it is
+//! done, or when its deadline passes. On a connection that negotiated nothing else, what follows waits behind it. With
+//! unordered execution only commands that must not be reordered do. The number of parked requests has a bound, and so has their
+//! memory. While a connection is blocked nothing is read from it. But the loop looks through what has been read for more that
+//! the disk will be asked for ([`look_ahead`]).
 //!
 //! | module | job |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Having what requests are about to need fetched from memory, a batch at a time: first the hash-table lines of their
-//! keys, then the documents these point to. A hint and no more.
+//! Has what requests are about to need fetched from memory, a batch at a time. First come the hash-table lines of
+//! their keys, then the documents that these point to. A hint and no more.
 
 use base::hash;
 use protocol::{

@@ -1,5 +1,5 @@
-//! Where the time of requests goes inside the server: the phases of a request, and the clock readings of a worker's
-//! turn that they are measured with.
+//! Where the time of requests goes inside the server. This module has the phases of a request, and the clock readings
+//! of a worker's turn that they are measured with.
 //!
 //! A turn reads the clock when the poll returns and when a group of connections has been read. It does so again when a batch has
 //! been executed, and when its answers have been given to the socket. It never does so once per request. A request that waits is

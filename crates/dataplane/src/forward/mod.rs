@@ -1,4 +1,4 @@
-//! Port 11211 serves the whole bucket: what a plain memcached client asks of a vBucket that is elsewhere is asked of its
+//! Port 11211 serves the whole bucket. What a plain memcached client asks of a vBucket on another node is asked of its
 //! owner, and the client never knows.
 //!
 //! A request is first tried here. Where the engine says that the vBucket is not its own, the request is parked. It goes
@@ -96,8 +96,9 @@ pub(crate) fn ask(
 /// tried here.
 ///
 /// # Errors
-/// What the owner refused it with; that nobody knows what became of it (`repeatable` requests are just tried again); that the owner has
-/// not answered yet.
+/// - The status with which the owner refused it.
+/// - `Internal` when nobody knows what became of it. A `repeatable` request is just tried again.
+/// - [`Stop::Park`] while the owner has not answered yet.
 pub(crate) fn arrived(
     resumed: &mut Option<Resumed>,
     repeatable: bool,

@@ -1,10 +1,10 @@
-//! Retrievals that are asked for together: a list of keys, or a pipeline of requests, costs one round trip to each node that
-//! has some of them, not one for each key.
+//! Retrievals that are asked for together. A list of keys, or a pipeline of requests, costs one round trip to each node that
+//! has some of them, not one per key.
 //!
-//! The first of them is the request that waits. The others are those behind it, up to the first thing that is no retrieval:
-//! nothing may be read before a change that stands in front of it. Their answers are kept with the connection until their
-//! turn comes ([`Ahead`](crate::request::ahead::Ahead)), which is in the order in which they were asked for. Nothing is lost when an answer is missing: its
-//! request is executed in its turn as if nobody had asked.
+//! The first of them is the request that waits. The others are those behind it, up to the first thing that is no retrieval. Nothing may be
+//! read before a change that stands in front of it. Their answers are kept with the connection until their turn comes
+//! ([`Ahead`](crate::request::ahead::Ahead)), which is in the order in which they were asked for. Nothing is lost when an answer is
+//! missing: its request is executed in its turn as if nobody had asked.
 
 use std::{collections::HashMap, sync::Arc};
 

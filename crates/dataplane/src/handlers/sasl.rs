@@ -1,16 +1,16 @@
 //! Logins: SASL_LIST_MECHS, SASL_AUTH, SASL_STEP.
 //!
 //! SCRAM steps are a few hashes over keys made when the password was set, cheap enough for the loop. PLAIN has to
-//! hash the password as often as that took, so it goes to the helper thread, unless the same password was right
-//! a moment ago. CRAM-MD5 is offered only while some bucket has a password of its own: nobody else's is known.
+//! hash the password as often as that took. So it goes to the helper thread, unless the same password was right a
+//! moment ago. CRAM-MD5 is offered only while some bucket has a password of its own: nobody else's is known.
 //!
 //! A client whose certificate names a user is logged in from the start, and may say so (EXTERNAL). Where certificates are mandatory
 //! no password is taken.
 //!
 //! Nodes of the cluster sign a challenge (SETTEE-NODE). The mechanism is not in the list: no client has a key.
 //!
-//! A failed login tells nothing but that it failed. A name that nobody has gets salts like everybody else: the same on every
-//! node, another for each mechanism, and a proof that never holds (`cluster::auth::scram_verifier`).
+//! A failed login tells nothing but that it failed. A name that nobody has gets salts like every other name: the same on
+//! every node, another for each mechanism. Its proof never holds (`cluster::auth::scram_verifier`).
 
 use std::{fmt::Write as _, net::IpAddr, sync::Arc, sync::atomic::Ordering};
 

@@ -1,6 +1,6 @@
-//! From an address to a connection that is open for streams: TCP, TLS where the cluster wants it, HELLO, login as the cluster's own
-//! user, the bucket, DCP_OPEN and its settings. Every answer has to be "success" but
-//! for what an earlier version knows nothing of: nodes are upgraded one after the other, and follow one another meanwhile.
+//! From an address to a connection that is open for streams. The steps: TCP, TLS where the cluster wants it, HELLO, login as the
+//! cluster's own user, the bucket, DCP_OPEN and its settings. Every answer has to be "success", except to what an earlier
+//! version knows nothing of. Nodes are upgraded one after the other, and follow one another meanwhile.
 //!
 //! The login is by this node's key. While some node has none it is by the cluster's secret, which can be read along as documents can:
 //! encryption between nodes is for that.

@@ -1,5 +1,5 @@
-//! How many connections fit: the soft file limit is raised to the hard one, a reserve is kept for storage and
-//! REST, and the wanted connection limit is reduced to what remains.
+//! How many connections fit. The soft file limit is raised to the hard one, and a reserve is kept for storage and
+//! REST. The wanted connection limit is reduced to what remains.
 
 /// File descriptors kept for storage segments, listeners, REST connections and the like.
 pub const RESERVED_FILES: u64 = 512;

@@ -83,7 +83,7 @@ pub fn change_of_key(metadata: &Metadata, uuid: &str, keys: &KeyRing) -> Option<
     (known.key.as_ref() != Some(&key)).then_some(Command::SetNodeKey { node: known.id, key })
 }
 
-/// Whether the other members know this node by a key that it has no longer: then it can log in at none of them, for good.
+/// Whether the other members know this node by a key that it no longer has. Then it can log in at none of them, for good.
 pub(crate) fn has_lost_key(metadata: &Metadata, uuid: &str, keys: &KeyRing) -> bool {
     let told = metadata.node(uuid).and_then(|node| node.key.as_deref());
     let own = keys.known(uuid);

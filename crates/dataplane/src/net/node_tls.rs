@@ -3,10 +3,10 @@
 //! What clients are shown is the operator's business: a certificate of his, or one that the node has made itself. Nodes know one
 //! another by their keys: who asks for `node-3.keys.settee.internal` is shown a certificate of the key, signed by nobody else.
 //!
-//! While some node has no key, what nodes are shown is the cluster's. Each signs a certificate for itself with the cluster's authority,
-//! for a name that nothing else has and that goes by its number: `node-3.settee.internal`. The dialling node asks for that name, so the port
-//! knows which certificate is meant, and a node's addresses and host names may change as they like. A member is
-//! believed if the authority has signed for that very node, nothing else.
+//! While some node has no key, what nodes are shown is the cluster's. Each signs a certificate for itself with the cluster's authority, for
+//! a name that nothing else has and that goes by its number: `node-3.settee.internal`. The dialling node asks for that name, so the port
+//! knows which certificate is meant. A node's addresses and host names may change as they like. A member is believed if the authority has
+//! signed for that very node, nothing else.
 //!
 //! Invariants: a process that asks for a node's name is shown the cluster's certificate or none; a key made here never leaves the process.
 

@@ -1,10 +1,10 @@
 //! A connection's byte stream: a plain socket, or one under TLS.
 //!
-//! Both read with one system call per turn and report whether that call drained the socket (a short read), so
-//! that the loop never asks an empty socket again. Under TLS the ciphertext goes through the worker's scratch
-//! buffer and every decrypted byte is handed out at once. Nothing readable is ever left inside the TLS state,
-//! where an edge-triggered loop would not see it. Ciphertext that the socket does not take stays with the TLS
-//! state and counts as pending output.
+//! Both read with one system call per turn. They report whether that call drained the socket (a short read), so that
+//! the loop never asks an empty socket again. Under TLS the ciphertext goes through the worker's scratch buffer and
+//! every decrypted byte is handed out at once. Nothing readable is ever left inside the TLS state, where an
+//! edge-triggered loop would not see it. Ciphertext that the socket does not take stays with the TLS state and counts
+//! as pending output.
 
 use std::io::{self, IoSlice, Read, Write};
 

@@ -1,5 +1,5 @@
-//! One request on its way through a handler: what was asked, by whom, where the answer goes, and the ways in which
-//! a handler can end without one.
+//! One request on its way through a handler: what was asked, by whom, and where the answer goes. Also the ways in
+//! which a handler can end without an answer.
 
 use base::{HashedKey, VbId};
 use engine::Waiter;

@@ -1,5 +1,7 @@
-//! What a connection's state machine may use while it executes: the clock reading and snapshot of this turn, the
-//! worker's scratch memory and counters, and the ways to have a request continued later.
+//! What a connection's state machine may use while it executes:
+//! - The clock reading and snapshot of this turn.
+//! - The worker's scratch memory and counters.
+//! - The ways to have a request continued later.
 
 use std::{
     cmp::Reverse,
@@ -119,8 +121,8 @@ impl Context {
         self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
     }
 
-    /// The same for the rest of a turn that has got long, because its connections had much to do or the process was
-    /// stopped in the middle. Other nodes may serve by now what was this node's when the turn began.
+    /// The same for the rest of a turn that has got long. Its connections had much to do, or the process was stopped
+    /// in the middle. Other nodes may serve by now what was this node's when the turn began.
     pub(crate) fn go_on_with_turn(&mut self, at: Instant) {
         if at.saturating_duration_since(self.looked_at) >= LOOK_AGAIN {
             self.begin_turn(at);

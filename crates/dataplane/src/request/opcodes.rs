@@ -15,8 +15,8 @@ pub(crate) struct Traits {
     pub(crate) needs_active: bool,
     /// It cannot be executed without the document's value.
     pub(crate) needs_value: bool,
-    /// Its work may be out of proportion to the bytes that ask for it and the bytes that answer, because documents are
-    /// searched, rewritten or gathered on the way.
+    /// Its work may be out of proportion to the bytes that ask for it and the bytes that answer. The server searches,
+    /// rewrites or gathers documents on the way.
     pub(crate) may_take_long: bool,
     /// It may leave more in memory and on disk than before.
     pub(crate) grows: bool,

@@ -136,7 +136,8 @@ fn is_quiet_read(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::Getq | Opcode::Getkq | Opcode::Gatq | Opcode::GetqMeta)
 }
 
-/// The cluster map for a client that asked the wrong node, unless it has had this version, or a newer one, and wants it once only.
+/// The cluster map for a client that asked the wrong node. There is none if the client has had this version, or a newer one, and
+/// wants it once only.
 fn newer_config<'a>(
     session: &mut Session,
     header: &Header,

@@ -190,7 +190,7 @@ impl Session {
     /// SELECT_BUCKET.
     ///
     /// # Errors
-    /// `NoAccess` where nothing may be done or there is no such bucket (the two must look alike), `KeyNotFound`
+    /// `NoAccess` where nothing may be done, or where no such bucket exists: the two must look alike. `KeyNotFound`
     /// while a bucket that exists is not open yet.
     pub(crate) fn select(&mut self, name: &str, snapshot: &Snapshot) -> Result<(), Status> {
         let rights = auth::privileges(&snapshot.metadata, &self.identity, Some(name));

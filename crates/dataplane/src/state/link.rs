@@ -1,6 +1,6 @@
 //! Links to the nodes that this one follows: what is wished for, what has become of it, and the list of them.
 //!
-//! A link is state that three threads see: the control plane wishes and dials ([`crate::links`]), a loop has the connection,
+//! A link is state that three threads see. The control plane wishes and dials ([`crate::links`]), a loop has the connection,
 //! and statistics show how it fares.
 
 use std::{

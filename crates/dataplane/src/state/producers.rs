@@ -1,7 +1,7 @@
 //! The node's DCP producers by name, what those that have ended had counted, and how far each vBucket's history goes.
 //!
-//! A name has one connection per bucket: a second one closes the first, which its worker is told through the waiter that
-//! the first left in the list. The list also serves statistics, which are asked for on other workers.
+//! A name has one connection per bucket: a second one closes the first. The first one's worker is told through the
+//! waiter that the first left in the list. The list also serves statistics, which are asked for on other workers.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,7 @@
 //! What every data-plane loop sees of the rest of the process.
 //!
-//! Metadata, buckets and cluster maps reach the loops as one immutable [`Snapshot`], replaced as a whole by the
-//! daemon and picked up at the beginning of a turn. Nothing here is locked on the data path.
+//! Metadata, buckets and cluster maps reach the loops as one immutable [`Snapshot`]. The daemon replaces it as a
+//! whole, and a loop picks it up at the beginning of a turn. Nothing here is locked on the data path.
 
 use std::{
     collections::HashMap,
@@ -80,8 +80,8 @@ impl BucketMaps {
         Self { told: map, shown, newest: LazyLock::new(Box::new(|| newest)) }
     }
 
-    /// With the newest held back, and these told of still. `make` is called when somebody is given it, if anybody is: dozens of
-    /// maps a second are no small work, and most of them nobody asks for.
+    /// With the newest held back, and these told of still. `make` is called when a client is first given the newest, if one
+    /// ever is. Dozens of maps a second are no small work, and most of them nobody asks for.
     #[must_use]
     pub fn holding_back(
         former: &Self,

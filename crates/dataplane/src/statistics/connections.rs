@@ -17,7 +17,8 @@ const REMAINING_HELP: &str = "Changes that open DCP connections have yet to send
 const BYTES_HELP: &str = "Bytes sent on DCP connections, by what they are for.";
 const BACKOFF_HELP: &str = "How often replicas here had no room for what DCP connections brought.";
 
-/// The rows of one kind: the name of the table, the kind, the beginning of names in REST, the label in `/metrics`, and words for it.
+/// The rows of one kind. The arguments: the name of the table, the kind, the beginning of names in REST, the label in `/metrics`,
+/// and words for the kind.
 macro_rules! connections {
     ($table:ident, $kind:ident, $prefix:literal, $label:literal, $words:literal) => {
         static $table: &[Row<F>] = &[

@@ -1,5 +1,5 @@
-//! What nodes that follow this one in a bucket have still to be sent, as far as their copies count: what writers are paced by
-//! ([`engine::FollowerLoad`]).
+//! How much this node has still to send to the nodes that follow it in a bucket, as far as their copies count. Writers are
+//! paced by that ([`engine::FollowerLoad`]).
 //!
 //! A copy that is being made is behind by all there is, and nobody waits for it. A node that is not connected is in no list: the
 //! engine remembers it for a while, since it may be about to connect again.

@@ -1,5 +1,5 @@
-//! DCP connections in their workers: woken by mutations on other connections, ended by namesakes, by lost rights and by
-//! the bucket's end, and leaving nothing behind. What streams say is tested in `replication`.
+//! DCP connections in their workers. Mutations on other connections wake them. They are ended by namesakes, by lost
+//! rights and by the bucket's end, and leave nothing behind. What streams say is tested in `replication`.
 
 use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
 

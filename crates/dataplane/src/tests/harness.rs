@@ -66,9 +66,16 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Buckets `default` (no password needed), `travel` (collection `inventory.airline`), `secret` (a password of
-    /// its own) and `cache` (on the plain memcached port); users `Administrator`/`password`,
-    /// `reader`/`readerpw` (reads `travel`) and `airline`/`airlinepw` (uses that collection).
+    /// Buckets:
+    /// - `default` (no password needed).
+    /// - `travel` (collection `inventory.airline`).
+    /// - `secret` (a password of its own).
+    /// - `cache` (on the plain memcached port).
+    ///
+    /// Users:
+    /// - `Administrator`/`password`.
+    /// - `reader`/`readerpw` (reads `travel`).
+    /// - `airline`/`airlinepw` (uses that collection).
     pub(super) fn new() -> Self {
         let audit = Arc::new(Mutex::new(Vec::new()));
         let metadata = Metadata::new("0123456789abcdef0123456789abcdef".into(), 4096);

@@ -1,5 +1,5 @@
-//! What becomes of a connection when its user does: logins that end, names that cannot be told apart, and what a user of a
-//! part of a bucket sees and may end.
+//! What becomes of a connection when its user changes or goes: logins that end, and names that cannot be told apart. Also
+//! what a user of a part of a bucket sees and may end.
 
 use base::{CollectionId, Datatype, Status};
 use cluster::{Admin, Command, UserChange, UserDomain, auth::Credentials};

@@ -1,5 +1,5 @@
-//! What a node answers for vBuckets that it does not serve: the map, and what replicas may say; and what it answers while it
-//! has no lease.
+//! What a node answers for vBuckets that it does not serve: the map, and what replicas may say. Also what it answers while
+//! it has no lease.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Whole loops over loopback: how requests arrive in reality, in pieces, in heaps, from clients that do not read,
-//! do not finish, or come in crowds.
+//! Whole loops over loopback, with requests as they arrive in reality: in pieces, and in heaps. They come from
+//! clients that do not read, do not finish, or come in crowds.
 
 use std::{
     io::{Read, Write},

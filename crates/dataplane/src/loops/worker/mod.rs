@@ -2,8 +2,8 @@
 //!
 //! The poll is edge-triggered. A connection with something to do is on the ready list. Each goes through one bounded
 //! turn ([`live::Live::turn`]) and back on the list while it has more, so that nobody starves and nothing readable is
-//! forgotten. An unpipelined request costs one read and one write: a short read has drained the socket, and it is not
-//! asked again before its next event.
+//! forgotten. An unpipelined request costs one read and one write. A short read has drained the socket, so the loop
+//! does not ask it again before its next event.
 //!
 //! Everything a connection waits for arrives as mail ([`crate::state::mailbox`]) or as a deadline. Nothing here blocks.
 
