@@ -1,8 +1,8 @@
 //! HELLO: which features of the protocol a connection uses.
 //!
-//! The request's value is a list of 16-bit codes, the response's value those that are granted; a repeated
-//! HELLO replaces the earlier set. Every grant is a promise, so [`negotiate`] grants only what the server
-//! says it supports and never half of a pair that clients rely on together.
+//! The request's value is a list of 16-bit codes, the response's value those that are granted; a repeated HELLO
+//! replaces the earlier set. Every grant is a promise. So [`negotiate`] grants only what the server says it supports,
+//! and never half of a pair that clients rely on together.
 
 use crate::binary::Violation;
 use base::Datatype;

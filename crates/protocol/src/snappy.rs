@@ -5,8 +5,8 @@ use base::limits;
 /// A block's element of three bytes stands for 64 at most, and no other for more per byte.
 const SNAPPY_RATIO_MAX: usize = 22;
 
-/// Appends the inflated form of one raw Snappy block to `out`; false, with `out` as it was, when it is not one
-/// or inflates beyond the document limit.
+/// Appends the inflated form of one raw Snappy block to `out`. Returns false, with `out` as it was, when it is not
+/// one or inflates beyond the document limit.
 #[must_use]
 pub fn inflate(block: &[u8], out: &mut Vec<u8>) -> bool {
     // A few bytes can claim to be megabytes, for which memory would be cleared before they turn out not to be.

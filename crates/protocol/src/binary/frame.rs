@@ -1,11 +1,11 @@
 //! Cuts packets out of a read buffer, without copying.
 //!
-//! Three things can be wrong with a packet, and they end differently. A magic that is none of ours or a body
-//! beyond the limit leaves no way to find the next packet: [`Decoded::Fatal`], the connection is closed.
-//! Lengths that contradict each other inside a body of known size spoil that packet alone:
-//! [`Decoded::Invalid`], answered with "invalid arguments" while the stream goes on behind it (kv_engine
-//! closes here; we are milder). Everything else is a [`Frame`], whose four parts exactly fill the body, and
-//! is judged by [`super::validate()`].
+//! Three things can be wrong with a packet, and they end differently. A magic that is none of ours or a body beyond
+//! the limit leaves no way to find the next packet. That is [`Decoded::Fatal`], and the connection is closed. Lengths
+//! that contradict each other inside a body of known size spoil that packet alone. That is [`Decoded::Invalid`],
+//! answered with "invalid arguments" while the stream goes on behind it. Here kv_engine closes the connection; we are
+//! milder. Everything else is a [`Frame`], whose four parts exactly fill the body, and is judged by
+//! [`super::validate()`].
 
 use super::{FrameInfos, HEADER_BYTES, Header, Magic};
 use base::limits;

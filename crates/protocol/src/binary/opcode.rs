@@ -1,9 +1,9 @@
-//! Every opcode of kv_engine with its name, the shape of its request and what kind of command it is, in one
-//! table: a new command is one new row.
+//! Every opcode of kv_engine with its name, the shape of its request and its kind of command, in one table. A new
+//! command is one new row.
 //!
-//! A row is: number, name here, name in statistics and logs, shape, attributes, and for a quiet command the loud one it
-//! is a variant of. Whether a command is carried out is the server's decision. A known one that it does not carry out
-//! is answered "not supported", a number without a row "unknown command".
+//! A row is: number, name here, name in statistics and logs, shape, attributes. A quiet command also has the loud one
+//! that it is a variant of. Whether a command is carried out is the server's decision. A known one that it does not
+//! carry out is answered "not supported", a number without a row "unknown command".
 
 use super::shape::{CasRule, Presence, Shape};
 use base::Datatype;

@@ -1,5 +1,5 @@
-//! Range scans (kv_engine `docs/range_scans`): what CREATE asks for in JSON, the arguments of CONTINUE and CANCEL, and
-//! the keys or documents that a CONTINUE is answered with.
+//! Range scans (kv_engine `docs/range_scans`): what CREATE asks for in JSON, and the arguments of CONTINUE and CANCEL.
+//! Also the keys or documents that a CONTINUE is answered with.
 //!
 //! Unknown members of the JSON are ignored; known ones of another type are refused.
 

@@ -1,6 +1,6 @@
-//! The one check that every request passes before a handler sees it: its shape against the table of
-//! [`super::opcode`], its datatype against what the connection negotiated, and the few rules that a table
-//! cannot say. Order and outcomes follow kv_engine's `daemon/mcbp_validators.cc`.
+//! The one check that every request passes before a handler sees it. It compares the shape with the table of
+//! [`super::opcode`], and the datatype with what the connection negotiated. It also applies the few rules that a
+//! table cannot say. Order and outcomes follow kv_engine's `daemon/mcbp_validators.cc`.
 //!
 //! Not checked here: framing extras ([`super::FrameInfos::parse_request`]), document keys
 //! ([`super::document_key`]), whether a value really is what its datatype says, and anything that needs a

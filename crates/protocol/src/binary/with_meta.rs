@@ -1,8 +1,12 @@
 //! Arguments of SET_, ADD_ and DELETE_WITH_META: a document with the metadata another cluster gave it.
 //!
-//! Four lengths of extras say what follows the four mandatory fields: 24 nothing, 26 the length of a metadata
-//! section behind the value, 28 options, 30 options and then that length. The section itself is historic; it
-//! is cut off the value and ignored.
+//! Four lengths of extras say what follows the four mandatory fields:
+//! - 24: nothing.
+//! - 26: the length of a metadata section behind the value.
+//! - 28: options.
+//! - 30: options, and then that length.
+//!
+//! The section itself is historic; it is cut off the value and ignored.
 
 use super::{Violation, extras::layout};
 

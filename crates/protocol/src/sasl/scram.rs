@@ -3,8 +3,8 @@
 //! client-first `n,,n=user,r=nonce` → server-first `r=nonce+more,s=salt,i=iterations` → client-final
 //! `c=biws,r=nonce+more,p=proof` → server-final `v=signature`. Both sides sign the same [`auth_message`].
 //!
-//! One leniency: a nonce may hold any byte but a comma, where the RFC wants printable ones, because the
-//! nonces of Couchbase's C++ client contain spaces.
+//! One leniency: a nonce may hold any byte but a comma, where the RFC wants printable ones. The nonces of Couchbase's
+//! C++ client contain spaces.
 
 use super::Malformed;
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};

@@ -1,9 +1,9 @@
 //! Cuts commands out of a read buffer.
 //!
-//! Nothing is remembered between calls: a command whose data block has not arrived is [`Parsed::Incomplete`],
-//! and the next call reads its line again. Which mistakes get which words follows memcached 1.6.18, observed.
-//! Where a storage command is refused although its length is known, the data block is skipped with it, as
-//! newer releases do, since it would otherwise be taken for commands.
+//! Nothing is remembered between calls: a command whose data block has not arrived is [`Parsed::Incomplete`], and the
+//! next call reads its line again. Which mistakes get which words follows memcached 1.6.18, observed. Where a storage
+//! command is refused although its length is known, the data block is skipped with it, as newer releases do. It would
+//! otherwise be taken for commands.
 
 use super::{
     Command, Keys, StoreVerb,

@@ -1,6 +1,6 @@
 //! What a producer says on a stream, one packet each: appended by the server, read by clients and tests.
 //!
-//! Every message of a stream is a request with the opaque of its stream request, and with the stream's id in front where
+//! Every message of a stream is a request with the opaque of its stream request. The stream's id stands in front where
 //! the connection has several streams per vBucket. A value too large to copy is sent by reference: its length is in
 //! [`Document::by_reference`] and its bytes follow the buffer.
 

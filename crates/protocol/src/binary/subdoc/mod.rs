@@ -1,10 +1,10 @@
 //! Sub-document requests: which part of a document to look at or to change.
 //!
 //! A single-path request says what to do in its opcode; MULTI_LOOKUP and MULTI_MUTATION carry a list of [`Spec`]s.
-//! Both become a [`SubdocRequest`], which has passed every rule that needs neither the document nor a right: order
-//! and outcomes follow kv_engine's `daemon/subdocument_validators.cc`, what each operation permits its
-//! `subdocument_traits.h`. Nothing is allocated: specs stay in the request's buffer and are cut out again when
-//! they are iterated over.
+//! Both become a [`SubdocRequest`], which has passed every rule that needs neither the document nor a right. Order
+//! and outcomes follow kv_engine's `daemon/subdocument_validators.cc`. What each operation permits follows its
+//! `subdocument_traits.h`. Nothing is allocated: specs stay in the request's buffer and are cut out again when they
+//! are iterated over.
 //!
 //! Not checked here: the syntax of paths and values, which only the operation itself can judge.
 
