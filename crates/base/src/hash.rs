@@ -1,15 +1,15 @@
 //! The hashes of a key: the one by which clients choose a vBucket, and two that clients cannot compute. Memory finds a key by
 //! the first of these, whose secret belongs to the process. The disk finds it by the second, whose seed belongs to the shard.
 //!
-//! Clients choose their keys. A client that could compute either hash could make thousands of keys collide, and each request
-//! for one of them would walk through all of them.
+//! Clients choose their keys. A client that could compute one of the other two hashes could make thousands of keys collide.
+//! Each request for one of these keys would walk through all of them.
 
 use std::sync::OnceLock;
 
 use crate::ids::VbId;
 
-/// Which vBucket a logical key (without collection prefix) belongs to, as every Couchbase client computes it:
-/// bits 16..31 of the IEEE CRC-32, modulo the number of vBuckets.
+/// Which vBucket a logical key (without collection prefix) belongs to, as every Couchbase client computes it. It is
+/// bits 16 to 30 of the IEEE CRC-32, modulo the number of vBuckets.
 ///
 /// `vbuckets` must not be zero.
 #[inline]

@@ -26,6 +26,6 @@ pub const EXPIRY_RELATIVE_SECS_MAX: u32 = 30 * 24 * 60 * 60;
 pub const LOCK_SECS_DEFAULT: u32 = 15;
 /// Longest lock.
 pub const LOCK_SECS_MAX: u32 = 30;
-/// The compatibility version reported everywhere a client may look: the first whose configurations name the cluster, as
-/// ours do (test suites of SDKs tell by it what to expect).
+/// The compatibility version reported everywhere a client may look. It is the first whose configurations name the
+/// cluster, as ours do. Test suites of SDKs tell by it what to expect.
 pub const COMPAT_VERSION: &str = "7.6.4";

@@ -1,7 +1,7 @@
 //! Response statuses of the memcached binary protocol as Couchbase extended it (kv_engine
 //! `include/mcbp/protocol/status.h`), with the text that goes into the body of a failed response.
 //!
-//! The text is part of the contract: the older Java clients show it as their error, back off on exactly
+//! The text is part of the contract. The older Java clients show it as their error, back off on exactly
 //! `Temporary failure` and count collisions by the word `exists`.
 
 macro_rules! statuses {
