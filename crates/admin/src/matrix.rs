@@ -1,5 +1,6 @@
-//! Every role, granted on everything that it can be granted on, against every route of [`ROUTES`] and the rights of the port of views,
-//! compared with what Couchbase 7.6 lets it do. Where the two differ the difference is listed here, with the reason; a difference that is gone must go from the list.
+//! Tries every role, granted on everything that it can be granted on, against every route of [`ROUTES`] and the rights of the port of
+//! views. The result is compared with what Couchbase 7.6 lets the role do. Where the two differ the difference is listed here, with the
+//! reason; a difference that is gone must go from the list.
 
 use std::collections::{BTreeMap, BTreeSet};
 

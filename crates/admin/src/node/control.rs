@@ -33,8 +33,8 @@ pub trait NodeControl: Gate {
     fn watch(&self) -> tokio::sync::watch::Receiver<i64>;
     /// The uuid of the node that answers.
     fn this_node(&self) -> String;
-    /// Decides, makes durable and carries out a command: when it resolves with success, a bucket that was created is
-    /// being served and one that was dropped is gone.
+    /// Decides, makes durable and carries out a command. When it resolves with success, a created bucket is being
+    /// served and a dropped one is gone.
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
     /// Whether this node knows what its cluster agreed on before it started, and so acts on nothing old.
     fn knows_cluster(&self) -> bool;
@@ -117,8 +117,8 @@ pub trait NodeControl: Gate {
     fn slow_operations(&self) -> Vec<SlowOperation> {
         Vec::new()
     }
-    /// What most operations of a bucket go to and come from on this node; nothing when it is not open, or another one of that
-    /// name is. No `uuid` stands for any.
+    /// The keys that most operations of a bucket on this node go to, and the clients that they come from. Nothing when the
+    /// bucket is not open, or another one of that name is. No `uuid` stands for any.
     fn hot(&self, bucket: &str, uuid: Option<&BucketUuid>) -> Option<HotReport> {
         let _ = (bucket, uuid);
         None

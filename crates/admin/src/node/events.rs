@@ -1,5 +1,5 @@
-//! The log of cluster changes that `/logs` shows: what this node has seen happen since it started, told from two states of
-//! the cluster, so that it is the same for every user and node.
+//! The log of cluster changes that `/logs` shows: what has happened since this node started. Each entry is made from two
+//! states of the cluster. So it is the same for every user and on every node.
 
 use std::{
     collections::VecDeque,
@@ -171,8 +171,8 @@ pub fn differing(meta: &Metadata, status: &ClusterStatus) -> Vec<String> {
     texts
 }
 
-/// What an administrator must know of replicas that are not fed, one sentence for each pair of nodes and bucket; and of
-/// vBuckets that nobody serves because a node is waited for.
+/// What an administrator must know of replicas that are not fed: one sentence for each pair of nodes and bucket. Also
+/// of vBuckets that nobody serves because the cluster waits for a node.
 pub(crate) fn outages(meta: &Metadata, status: &ClusterStatus) -> Vec<Notice> {
     let waits = status.awaited.iter().map(|wait| Notice::new(&wait.bucket, waiting(meta, wait)));
     let outages = status.cut_off.iter().map(|cut| Notice::new(&cut.bucket, outage(meta, cut)));

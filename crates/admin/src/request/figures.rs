@@ -1,5 +1,5 @@
 //! Figures of every node. A node knows its own, and asks the others at most once in a while, however many clients want
-//! to know. It asks all of them at once and with little patience: a node that does not answer in time is shown without
+//! to know. It asks all of them at once and with little patience. A node that does not answer in time is shown without
 //! figures, and holds no answer up.
 
 use std::{

@@ -2,8 +2,9 @@
 //! an HTTP chunk of their own, which the Java clients up to 1.4 wait for.
 //!
 //! Nothing is queued for a slow reader: the next configuration is made when the connection has taken the last one, and
-//! is then the newest. Rights are checked again for each, so a stream ends when its user loses them, when what it shows
-//! is gone, or when the server stops. With `?heartbeat=<seconds>` the four newlines alone are sent at that interval.
+//! is then the newest. Rights are checked again for each, so a stream ends when its user loses them. It also ends when
+//! what it shows is gone, or when the server stops. With `?heartbeat=<seconds>` the four newlines alone are sent at
+//! that interval.
 
 use std::{
     collections::BTreeSet,

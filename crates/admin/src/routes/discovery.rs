@@ -8,8 +8,12 @@ use http::reply::{self, Outcome, Refusal, json_ok};
 
 use crate::request::Call;
 
-/// Shows the nodes that are members. `port` is `secure` (without it) or `insecure`, `type` is `json` or `yaml`, `network` is
-/// `default` or `external`, `disposition` is `inline` or `attachment`, `clusterLabels` is `none`, `uuidOnly` or `uuidAndName`.
+/// Shows the nodes that are members. The parameters:
+/// - `port` is `secure` (also without the parameter) or `insecure`.
+/// - `type` is `json` or `yaml`.
+/// - `network` is `default` or `external`.
+/// - `disposition` is `inline` or `attachment`.
+/// - `clusterLabels` is `none`, `uuidOnly` or `uuidAndName`.
 pub(super) fn show(call: &Call) -> Outcome {
     let is_secure = choice(call, "port", ["secure", "insecure"])? == 0;
     let is_json = choice(call, "type", ["json", "yaml"])? == 0;

@@ -1,7 +1,7 @@
 //! Documents below a bucket, in the forms of Couchbase's console: lists of keys, and one document to read, write or delete.
 //!
-//! The node that has the active copy is asked, this one or another, and asked again for a moment where the copy is on its way. The
-//! table of routes has judged before by the right over documents of the collection.
+//! This node asks the node that has the active copy, which may be itself. While the copy is on its way to another node, it asks
+//! again for a moment. The table of routes has judged before by the right over documents of the collection.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -2,8 +2,8 @@
 //! connections that load the nodes. Of Settee alone.
 //!
 //! A sender sees slow operations of buckets whose statistics it may see. Users and their addresses are for senders that may see logs,
-//! which name them as well; so are connections. Keys are content: the table of routes lets in only senders that may read somewhere in
-//! the bucket, and they see the keys of those collections.
+//! which name them as well; so are connections. Keys are content. So the table of routes lets in only senders that may read somewhere
+//! in the bucket. They see the keys of the collections that they may read.
 
 use base::BucketUuid;
 use cluster::auth::Privilege;

@@ -1,5 +1,5 @@
 //! Nodes as REST shows them. The C++ core aborts its process when `hostname`, `otpNode`, `version`, `os` or `status`
-//! is missing from a node, and Java waits until every `status` is `healthy`.
+//! is missing from a node. Java waits until every `status` is `healthy`.
 
 use axum::http::StatusCode;
 use cluster::{Membership, NodeInfo, Recovery, config};

@@ -130,8 +130,8 @@ pub fn administrator_objection(meta: &cluster::Metadata, name: &str, password: &
     username_objection(name).map(str::to_owned).or_else(|| password::objection(meta, password))
 }
 
-/// Why buckets cannot have so much of a machine's memory, both in MiB, by the rule of `POST /pools/default`; `None` when they
-/// can, or when the machine does not say what it has.
+/// Why buckets cannot have `asked` MiB on a machine with `memory_mb` MiB, by the rule of `POST /pools/default`. `None` when
+/// they can, or when the machine does not say what it has.
 #[must_use]
 pub fn quota_objection(asked: u64, memory_mb: u64) -> Option<String> {
     let most = quota_max_mb(memory_mb);

@@ -1,8 +1,8 @@
-//! Every route there is, and the right that it asks for. This table alone decides who may send what: a request that it does not
-//! have reaches no handler, and handlers look at nothing but what the request contains.
+//! Every route there is, and the right that it asks for. This table alone decides which sender may send what. A request that it
+//! does not have reaches no handler, and handlers look at nothing but what the request contains.
 //!
-//! What depends on the contents is asked for where they are known: the roles that somebody gives (`users`), what opens a bucket
-//! to clients without a user (`buckets`).
+//! Rights that depend on the contents of a request are asked for where the contents are known. These are the roles that a
+//! sender gives (`users`), and what opens a bucket to clients without a user (`buckets`).
 
 use cluster::auth::Privilege as P;
 

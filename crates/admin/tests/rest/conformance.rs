@@ -2,7 +2,7 @@
 //! files can be sent to a Couchbase server.
 //!
 //! A step is `{"send": "POST /path", "as": "name:password", "form": {..}, "expect": {..}}`. `as` may be absent (nobody)
-//! or `admin`. Expected JSON is a subset: members that are not named may be anything, lists must agree in full, and the
+//! or `admin`. Expected JSON is a subset: members that are not named may be anything. Lists must agree in full. The
 //! string `<any>` stands for any value. `has` and `lacks` name members by dotted paths.
 
 use std::{collections::BTreeMap, fs, path::Path};
