@@ -1,8 +1,8 @@
 //! The sender of a request: the certificate that a client has shown, or Basic credentials, against the metadata.
 //!
 //! Checking a password costs milliseconds, so it happens off the event loop, a few at a time, and successes are
-//! remembered. Until the cluster is initialised there is nobody to check against: a sender that may set the node up
-//! ([`crate::Gate::allows_setup_from`]) is the administrator, whatever credentials were sent along.
+//! remembered. Until the cluster is initialised there is nobody to check against. A sender that may set the node up
+//! ([`crate::Gate::allows_setup_from`]) is the administrator then, whatever credentials were sent along.
 
 use std::{
     collections::BTreeMap,

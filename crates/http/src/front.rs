@@ -1,5 +1,5 @@
-//! From an HTTP request to one whose sender is known and has the right to it: names and origins, login, the sender's place, rights, the
-//! body. A sender without the right has no more of its body read than a stranger.
+//! From an HTTP request to one whose sender is known and has the right to it. The steps: names and origins, login, the sender's place,
+//! rights, the body. A sender without the right has no more of its body read than a stranger.
 //!
 //! What comes out was judged by metadata that is new enough. A request that changes something waits for everything that was
 //! agreed on before it came. Its sender is looked up in that.

@@ -23,12 +23,12 @@ pub struct Verdict {
 pub trait Gate: Send + Sync + 'static {
     /// The cluster's metadata now.
     fn metadata(&self) -> Arc<Metadata>;
-    /// Waits until [`Gate::metadata`] has everything that anybody was told to be done before this was called; or for a
-    /// moment, where nobody can say what that is.
+    /// Waits until [`Gate::metadata`] has everything that anybody was told to be done before this was called. Where
+    /// nobody can say what that is, it waits for a moment only.
     fn catch_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
-    /// Whether this node may serve what it is the active of: it may not where others may have taken over since it last heard from them.
+    /// Whether this node may serve what it is the active of. It may not where others may have taken over since it last heard from them.
     fn may_serve(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! How a node of the cluster logs in over REST: it asks a connection for its challenge (`GET /_settee/challenge`), signs that, and
+//! How a node of the cluster logs in over REST. It asks a connection for its challenge (`GET /_settee/challenge`), signs that, and
 //! shows the signature with every request of the connection. So what somebody reads along is of no use on another connection.
 
 use std::sync::{Mutex, OnceLock, PoisonError};

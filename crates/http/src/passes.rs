@@ -1,4 +1,4 @@
-//! One-time logins: a node that asks a cluster to add it lets itself be called back with one, since it has no user yet
+//! One-time logins. A node that asks a cluster to add it lets the cluster call it back with one. It has no user yet,
 //! and the cluster may be on another machine.
 
 use std::{

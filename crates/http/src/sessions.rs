@@ -2,8 +2,8 @@
 //!
 //! - A cookie counts only in a request with the header `ns-server-ui: yes`. No page of another origin can send that header without
 //!   asking, and nobody is asked here.
-//! - A session ends by a logout, after [`IDLE`] without a request, after [`LONGEST`] in any case, and with its login: another password, a
-//!   lock, or a removed user.
+//! - A session ends by a logout, after [`IDLE`] without a request, and after [`LONGEST`] in any case. It also ends with its login:
+//!   another password, a lock, or a removed user.
 //! - Memory is bounded: a user has [`PER_USER_MAX`] sessions and a node [`SESSIONS_MAX`]. The one that was used longest ago goes first.
 //! - What is kept of a token is its HMAC, so that a look-up takes as long wherever tokens differ.
 //!

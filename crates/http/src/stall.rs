@@ -1,4 +1,5 @@
-//! Ends a connection whose other end takes nothing of what is on its way to it: a client that is answered, or a node that is asked.
+//! Ends a connection whose other end takes nothing of what is on its way to it. The other end is a client that is answered, or a
+//! node that is asked.
 //!
 //! A client that reads slowly keeps its connection: what counts is that it acknowledges a byte from time to time. The kernel has a
 //! similar bound (`TCP_USER_TIMEOUT`), which does not fit. It ends a connection whose window was full for that long on the whole,
