@@ -2,8 +2,8 @@
 //! settles below its limit, and the writers are slowed down for that, never refused.
 //!
 //! One processor, simulated: a set, a flush and a slice of compaction each take their time. Compaction gives way: it has an
-//! eighth of the processor, in one test a sixteenth, and whatever nobody else wants. It is called from within compaction's
-//! rests, so that everything goes on while a step does.
+//! eighth of the processor, in one test a sixteenth, and whatever nobody else wants. The sets and flushes run in
+//! compaction's rests, so that everything goes on while a step does.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -406,10 +406,11 @@ impl Bucket {
         Ok(())
     }
 
-    /// A copy has its role from another life of the group, whose terms say nothing in this one. From here on it has none, and follows
-    /// whatever term comes. What it holds stays. That may lack what was acknowledged in the life that counts: it does not count before it has
-    /// caught up. So it is with a copy that was the active one, too. It may be that the copy is to be the active in this life as
-    /// well. Then no other copy has been the active since the life began, and it counts once it is activated.
+    /// A copy has its role from another life of the group, whose terms say nothing in this one. From here on it has none, and
+    /// follows whatever term comes. What it holds stays. That may lack what was acknowledged in the life that counts: it does not
+    /// count before it has caught up. So it is with a copy that was the active one, too. It may be that the copy is to be the
+    /// active in this life as well. Then no other copy has been the active since the life began, and it counts once it is
+    /// activated.
     ///
     /// # Errors
     /// `NotMyVbucket` when there is no such vBucket at all.

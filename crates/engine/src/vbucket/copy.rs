@@ -50,8 +50,8 @@ impl VBucket {
         self.following.disk_end.max(self.following.several_end)
     }
 
-    /// Where a feed of a copy that follows another node's is whole again that was told what the disk had at `end`. It is further on where that
-    /// lies inside a snapshot, or may, since more was synced meanwhile.
+    /// A feed of a copy that follows another node's was told what the disk had at `end`. Returns where that feed is whole again. It
+    /// is further on where `end` lies inside a snapshot, or may, since more was synced meanwhile.
     pub(crate) fn whole_behind(&self, end: Seqno) -> Seqno {
         let snapshots = &self.following.snapshots;
         let known = |seqno| snapshots.around(seqno).map(|(_, whole_at)| whole_at);

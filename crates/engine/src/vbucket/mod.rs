@@ -367,9 +367,9 @@ impl VBucket {
         self.settle(env, key, deferred)
     }
 
-    /// As [`VBucket::settle_for_write`], for a write that needs nothing of what was there. A document lost to damage on
-    /// disk gives way to it like one that is gone. Also returns whether such a document gave way that had been evicted,
-    /// and so is still counted. A caller that has replaced it calls [`VBucket::give_up_lost`].
+    /// As [`VBucket::settle_for_write`], for a write that needs nothing of the version before it. A document lost to
+    /// damage on disk gives way to it like one that is gone. Also returns whether such a document gave way that had
+    /// been evicted, and so is still counted. A caller that has replaced it calls [`VBucket::give_up_lost`].
     pub(crate) fn settle_for_replacement(
         &mut self,
         env: &Env<'_>,
