@@ -1,4 +1,4 @@
-//! The targets of the `protocol` crate: each takes any bytes, decodes them every way a server or client would, and
+//! The targets of the `protocol` crate. Each takes any bytes, and decodes them every way a server or client would. It
 //! asserts what must hold of whatever comes out.
 
 #![allow(dead_code, reason = "every entry point compiles all targets and uses one")]

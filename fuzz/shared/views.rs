@@ -1,5 +1,5 @@
-//! The targets of the `views` crate: keys, parameters of queries, design documents, sources of functions and what they make of
-//! documents, frames of workers, and what nodes ask and answer one another.
+//! The targets of the `views` crate. They take keys, parameters of queries, design documents, sources of functions and what
+//! these make of documents. They also take frames of workers, and what nodes ask and answer one another.
 
 #![allow(dead_code, reason = "every entry point compiles all targets and uses one")]
 

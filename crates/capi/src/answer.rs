@@ -1,9 +1,9 @@
 //! Answers on the ports of views, in the words and with the headers that clients match.
 //!
 //! Every answer to a sender with the right is one that clients take as final. The Java client of 2014 repeats a request without a
-//! pause after a 501, and after any 404 but one whose body has `not_found` together with `missing` or `deleted`. So a 404 for another
-//! reason has a member more that says `missing`. Later Java clients repeat a query where that is the reason. All clients take 400 as
-//! final.
+//! pause after a 501, and after most 404s. It takes a 404 as final only where the body has `not_found` together with `missing` or
+//! `deleted`. So a 404 with another reason has one more member, which is named `missing`. Later Java clients repeat a query where the
+//! reason itself is `missing`. All clients take 400 as final.
 
 use axum::{
     body::Body,

@@ -77,8 +77,8 @@ impl Write for Lines {
     }
 }
 
-/// The line without control characters but its end and, where it has colours, their escape character: the formatter escapes
-/// that one itself in what it quotes.
+/// The line without control characters. Its end stays and, where it has colours, so does their escape character. The
+/// formatter escapes that one itself in what it quotes.
 fn escaped(line: &[u8], colored: bool) -> Vec<u8> {
     let text = String::from_utf8_lossy(line);
     let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));

@@ -1,4 +1,5 @@
-//! Shows how far a long command is, and what it waits for: a bar on a terminal, a plain line every few seconds in a log.
+//! Shows how far a long command is, and what it waits for. On a terminal that is a bar, in a log a plain line every few
+//! seconds.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use load::Advance;
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Between two lines in a log.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// What the server says of why it cannot go on is shown for so long after it was heard: it is said again while it holds.
+/// What the server says of why it cannot go on is shown for so long after it was heard. The server says it again while
+/// it holds.
 const HEARD: Duration = Duration::from_secs(1);
 /// The bar; below it stands what is waited for.
 const BAR: &str = "{msg} [{wide_bar}] {human_pos}/{human_len} {per_sec} eta {eta}";

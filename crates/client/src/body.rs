@@ -1,4 +1,5 @@
-//! The body of an HTTP answer, as blocking code reads it: a part at a time, each waited for as long as the asker is patient.
+//! The body of an HTTP answer, as blocking code reads it: a part at a time. The reader waits for each part as long as the
+//! asker is patient.
 //!
 //! A body that ends before its end is an error, never a short body.
 

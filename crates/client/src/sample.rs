@@ -42,7 +42,7 @@ pub struct Facts {
 }
 
 impl Client {
-    /// The key of some document of the default collection, asked of the node of this number in the map; `None` where the
+    /// The key of some document of the default collection. The node of this number in the map is asked. `None`: that
     /// node has found none.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The client against a server of the test's own, which says what a real one says rarely: pushes between replies,
+//! The client against a server of the test's own. It says what a real one says rarely: pushes between replies,
 //! "temporary failure", a map that changes.
 
 use protocol::binary::{Decoded, Frame, Opcode, Request, decode_frame};

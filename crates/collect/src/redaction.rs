@@ -7,8 +7,8 @@ use std::{
 
 use serde_json::Value;
 
-/// An answer without what nobody else is to see: passwords, which administrators are shown of buckets that old clients open by
-/// password, and names of users. In JSON only values are changed, so it stays JSON whatever users are called.
+/// An answer without what nobody else is to see: passwords, and names of users. Administrators are shown the passwords of
+/// buckets that old clients open by password. In JSON only values are changed, so it stays JSON whatever users are called.
 #[must_use]
 pub fn cleaned(body: Vec<u8>, redaction: Option<&Redaction>) -> Vec<u8> {
     if let Ok(mut value) = serde_json::from_slice::<Value>(&body) {

@@ -1,9 +1,10 @@
 //! How far a feed and an index are in a vBucket.
 //!
 //! A snapshot that is read from disk comes in parts, and leaves out what it has a newer version of further on. An index that
-//! has a part of it is not what the vBucket was at any seqno: it may lack a document that was written before and again
-//! behind. So an index has two figures. It has all documents up to [`Position::seqno`], from where it is fed on. It is what
-//! the vBucket was, and perhaps newer in places, at [`Position::whole`], and only that answers a query that asks for a seqno.
+//! has a part of it is not what the vBucket was at any seqno. It may lack a document that was written in this part and again
+//! behind it. So an index has two figures. It has all documents up to [`Position::seqno`], from where it is fed on. It is
+//! what the vBucket was at [`Position::whole`], and perhaps newer in places. Only that figure answers a query that asks for a
+//! seqno.
 //!
 //! It is written down with the branch whether an index stopped inside a snapshot. The snapshot's end is not. Where the branch
 //! is still the vBucket's newest one, the index is fed on, by a snapshot that reaches as far as the vBucket. Where the branch

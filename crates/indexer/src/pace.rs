@@ -47,7 +47,7 @@ impl Default for Pacing {
 
 impl Pacing {
     /// The same for indexes that are built, or far behind, and are kept up to date without being asked for. A bundle goes through most of a
-    /// tree of which a later one changes most again, and serves only queries that take the index as it is. Those see changes later, by
+    /// tree, and a later one changes most of that again. It serves only queries that take the index as it is. Those see changes later, by
     /// ten seconds at most.
     #[must_use]
     pub fn of_builds(self) -> Self {

@@ -1,7 +1,7 @@
 //! How many processes run functions of views at the same time on a node. Lanes of all buckets share these places.
 //!
-//! - A lane has a place for as long as it has a process. One that is asked for its place gives it back between two batches, once it has
-//!   nothing to do or has had it for a while.
+//! - A lane has a place for as long as it has a process. One that is asked for its place gives it back between two batches. It does so
+//!   once it has nothing to do or has had the place for a while.
 //! - Places are given in the order in which lanes began to wait. Lanes of slow functions have half of the places at most, since each may
 //!   hold one for as long as a function may take.
 

@@ -2,10 +2,10 @@
 //!
 //! In an open loop they are due at times that do not depend on the answers, and latency counts from there. A server
 //! that stalls for a second shows a second in the latencies of everything that was due meanwhile. In a closed loop
-//! the next operation is due when an answer has made room for it, which measures a server's speed and hides its
+//! the next operation is due when an answer has made room for it. That measures a server's speed and hides its
 //! stalls.
 //!
-//! The rate is in a [`Control`] that several threads share and that may be changed while they run: ramps, steps and
+//! The rate is in a [`Control`] that several threads share and that may be changed while they run. Ramps, steps and
 //! searches are changes of it.
 //!
 //! Operations that fall into the same *tick* are due together, at its beginning. A client that wakes up once per tick

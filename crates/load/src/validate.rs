@@ -1,4 +1,4 @@
-//! Proves that a server keeps what it acknowledged: every value carries who wrote it and when, and every read is held
+//! Proves that a server keeps what it acknowledged. Every value carries who wrote it and when, and every read is held
 //! against what this run knows.
 //!
 //! A [`Ledger`] belongs to one part of a run. This part alone writes its records, and writes each of them one at a time. So

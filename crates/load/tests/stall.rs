@@ -1,5 +1,5 @@
-//! A server that stands still for a known time, by SIGSTOP: what an open loop must report follows from arithmetic, and
-//! a closed loop hides it.
+//! A server that stands still for a known time, by SIGSTOP. What an open loop must report follows from arithmetic. A
+//! closed loop hides it.
 //!
 //! Bounds compare with the stall as it was measured, and are wide: nothing here depends on how fast the machine is.
 
@@ -101,8 +101,9 @@ fn an_open_loop_shows_a_stall_and_a_closed_one_hides_it() {
     };
     let (open, stalled) = run(&server, Pace::Even);
     let stall = stalled.as_secs_f64();
-    // Everything that was due in the stall waited for its end: as many operations as the rate makes in that time, the
-    // first the longest and then evenly less. The reserve is for the machine around this test.
+    // Everything that was due in the stall waited for its end. That is as many operations as the rate makes in that
+    // time. The first waited the longest, the later ones evenly less. The reserve is for the machine around this
+    // test.
     let due = RATE * stall;
     assert_eq!(
         open.ok() + open.unsent,

@@ -1,9 +1,9 @@
 //! When a figure that grows will reach a limit.
 //!
-//! The trend is a Theil-Sen line: the median of the slopes between all pairs of points. A day of nonsense, a bulk load or a deletion
-//! does not turn it, as long as fewer than three in ten points are part of that. Where days resemble one another, the line goes through what
-//! is left of the points without the hours' share ([`Season`]). The dates are where the line, and its fast edge, with the hour's share, meet
-//! the limit: half of the slopes, and nine of ten, are no steeper.
+//! The trend is a Theil-Sen line: the median of the slopes between all pairs of points. A day of nonsense, a bulk load or a deletion does
+//! not turn it, as long as it makes fewer than three in ten points. Where days resemble one another, the line goes through what is left of
+//! the points without the hours' share ([`Season`]). The dates are where the line, and its fast edge, with the hour's share, meet the
+//! limit. Half of the slopes are no steeper than the line, and nine of ten no steeper than its fast edge.
 //!
 //! How far such forecasts were off is found out by making them anew from what was known some time ago ([`past_error`]).
 

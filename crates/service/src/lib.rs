@@ -1,7 +1,7 @@
 //! The seam between a node and its services: what a service is, and what it is given.
 //!
 //! A [`Service`] answers HTTP on ports of its own, beside the data plane and REST. The node starts its services in the order of its
-//! list, once REST can be started, and stops them in the reverse one, before the buckets are closed.
+//! list, once REST can be started. It stops them in the reverse order, before the buckets are closed.
 //!
 //! Rules: a service reaches the node through its [`Context`] and in no other way. The node knows nothing of a service but what is in
 //! this crate.
@@ -97,8 +97,8 @@ pub struct Place {
     pub fs: Arc<dyn Fs>,
     /// The folder of this service. Nothing else is in it, and the service makes it if it needs one.
     pub dir: PathBuf,
-    /// Tells how many bytes a service leaves free on the disk: more than documents do, so that writers of documents are not refused
-    /// because of what a service keeps.
+    /// Tells how many bytes a service leaves free on the disk. It leaves more than documents do. So no writer of documents is
+    /// refused because of what a service keeps.
     pub room_min: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 

@@ -8,7 +8,7 @@
 //! - A copy is [`Change::Active`], [`Change::Sealed`] or [`Change::Replica`] until the next of these, or until [`Change::Gone`]. Terms
 //!   of one vBucket never fall. An active copy that was none for a moment is told anew, under its later term.
 //! - [`Change::Reset`] comes before the role that the copy has by then. It may come for a copy of which nothing was heard, and up to
-//!   some seconds late: a feed of the copy ends at once by itself.
+//!   some seconds late. This is harmless, since a feed of the copy ends at once by itself.
 //!
 //! A look costs one atomic read for each vBucket, and a lock for those that have changed and for a few more.
 

@@ -1,9 +1,9 @@
 //! Which files of a crate import which, and the circles among them.
 //!
-//! An import is a path that the source says outside of tests: behind `crate`, `super` or `self`, or the name of a module of
-//! its own. It leads to the file whose module the path reaches. Where that file only passes a name on (`pub use`), it leads to
-//! the file that the name comes from, and passing it on is no import. A method needs no import where its type is known: such a
-//! call is not seen.
+//! An import is a path that the source says outside of tests. It is behind `crate`, `super` or `self`, or is the name of a
+//! module of its own. The import leads to the file whose module the path reaches. Where that file only passes a name on
+//! (`pub use`), it leads to the file that the name comes from. Passing a name on is no import. A method needs no import
+//! where its type is known: such a call is not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
-//! The documents: 38-byte GUID keys with braces, as the report that this is modelled on had them, and values that are
+//! The documents. Keys are 38-byte GUIDs with braces, as the report that this is modelled on had them. Values are
 //! recognised byte for byte when they come back.
 //!
-//! A document is a number; key and content follow from it (the content from its version too), so nothing about a
+//! A document is a number. Key and content follow from it (the content from its version too), so nothing about a
 //! hundred million of them has to be kept. Values are slices of a random pool: they flatter no disk and no compressor.
 
 use std::fmt::Write;

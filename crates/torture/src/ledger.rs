@@ -1,8 +1,8 @@
 //! What was promised about every document: eight bytes each, shared by all clients of a run.
 //!
-//! A document has one writer at a time, who says [`Ledger::begin`] before the request is sent and how it ended after.
-//! A request whose answer never came leaves the document *ambiguous*: what it would have made is then as allowed as what
-//! was there before, until a later write is acknowledged.
+//! A document has one writer at a time. The writer says [`Ledger::begin`] before the request is sent, and how it ended
+//! after. A request whose answer never came leaves the document *ambiguous*. What it would have made is then as allowed
+//! as what was there before, until a later write is acknowledged.
 //!
 //! Kept apart: how far each vBucket is known to be on disk, which decides what must have survived a kill.
 

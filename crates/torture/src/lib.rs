@@ -7,8 +7,8 @@
 //! - [`watch`] samples what the nodes say about themselves, and [`pulse`] whether their machine stands still.
 //! - [`checks`] collects what must hold.
 //!
-//! A scenario puts them together over a [`target::Target`], which may be one node ([`process`]) or a [`cluster`]:
-//! [`wedge`] presses it, [`chaos`] kills, cuts and rebalances it under load of `settee-load`.
+//! A scenario puts them together over a [`target::Target`], which may be one node ([`process`]) or a [`cluster`]. The
+//! scenario [`wedge`] presses it. The scenario [`chaos`] kills, cuts and rebalances it under load of `settee-load`.
 //!
 //! It sees a node as its users do, through sockets and `/proc`, and knows nothing of the server's code. It prints as it
 //! goes: a run takes minutes, and its timeline is half of its worth.

@@ -1,5 +1,6 @@
-//! The probe: a client that reads, touches and deletes beside the loaders, one request at a time, as an application
-//! that is not to notice anything. Whatever state the node is in, these operations must be answered in time.
+//! The probe: a client that reads, touches and deletes beside the loaders, one request at a time. It stands for an
+//! application that is not to notice anything. Whatever state the node is in, these operations must be answered in
+//! time.
 
 use crate::TortureError;
 use crate::documents::Documents;

@@ -1,5 +1,5 @@
 //! Whether the machine itself stood still. A cluster that gets no processor time, or whose disk does not answer, fails
-//! nodes over and keeps clients waiting without being to blame: what is found then says nothing about it.
+//! nodes over and keeps clients waiting. It is not to blame then, and what is found says nothing about it.
 
 use crate::TortureError;
 use std::fs::File;

@@ -131,8 +131,8 @@ impl Nodes {
         Ok(all)
     }
 
-    /// Notes in the ledger how far each vBucket is on some node's disk: a replica that has more than an active that was
-    /// killed takes its place.
+    /// Notes in the ledger how far each vBucket is on some node's disk. Where an active copy was killed, a replica that
+    /// has more takes its place.
     ///
     /// # Errors
     /// A node cannot be reached.

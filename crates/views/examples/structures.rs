@@ -1,5 +1,5 @@
-//! What an index costs as one tree for all vBuckets of a node, and as one tree for each vBucket whose answers are put together:
-//! `cargo run --release -p settee-views --example structures -- DIR [ROWS]`.
+//! What an index costs as one tree for all vBuckets of a node, and as one tree for each vBucket. The answers of the latter are
+//! put together. To run it: `cargo run --release -p settee-views --example structures -- DIR [ROWS]`.
 
 use std::{path::Path, process::ExitCode, sync::Arc, time::Instant};
 

@@ -1,8 +1,8 @@
 //! The order of keys: null, false, true, numbers, strings, arrays, objects.
 //!
-//! Numbers are compared as doubles, strings by the root collation of the Unicode Collation Algorithm as ICU has it,
-//! arrays element by element, objects token by token in the order of their members. Keys that collate alike are equal,
-//! also where their bytes differ (`1` and `1.0`, composed and decomposed letters).
+//! Numbers are compared as doubles. Strings are compared by the root collation of the Unicode Collation Algorithm as
+//! ICU has it. Arrays are compared element by element, objects token by token in the order of their members. Keys that
+//! collate alike are equal, also where their bytes differ (`1` and `1.0`, composed and decomposed letters).
 //!
 //! [`encode`] turns a key into bytes that `memcmp` orders in the same way; an index stores these. They depend on the
 //! version of the collation's data, so an index records [`ENCODING`] and is built anew where that differs.

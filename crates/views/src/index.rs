@@ -71,7 +71,7 @@ use self::{
 
 /// An index writes nodes from memory when they take this part of the account.
 const DIRTY_PART: usize = 4;
-/// Changes that were sorted into files are made in the trees when they are as large as the index and as this part of the account.
+/// Changes in sorted files are made in the trees once they exceed both the size of the index and this part of the account.
 const SPILLED_PART: u64 = 2;
 /// So many bytes may be written without a commit.
 const UNCOMMITTED_BYTES: u64 = 128 << 20;

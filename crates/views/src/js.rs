@@ -1,8 +1,8 @@
 //! The JavaScript engine, for a process that has nothing else to do: functions by people who may read one bucket run here.
 //!
-//! The functions of one index share a runtime and a context of their own, so that what they take of memory, or break, is
-//! theirs. They have limits of time, memory and stack. After a function ran out of time or memory its context is made anew,
-//! because nothing is known of the state that it was left in.
+//! The functions of one index share a runtime and a context of their own. So what they take of memory, or break, is theirs.
+//! They have limits of time, memory and stack. After a function ran out of time or memory its context is made anew, because
+//! the state that it was left in is unknown.
 //!
 //! Functions run in sloppy mode, with Couchbase's globals `emit`, `log`, `sum`, `dateToArray` and `decodeBase64`. Variables
 //! that they do not declare live on from document to document, as they do there.

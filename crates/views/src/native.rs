@@ -4,9 +4,9 @@
 //! to another process. What they may consist of is small: conditions, loops that count, plain operators, members and elements. A program
 //! is made only of a source that consists of nothing else.
 //!
-//! The rows are those of the engine. A document about which that is not certain is given up: a member of `undefined`, half of a surrogate
-//! pair, operands of kinds that ECMAScript converts, rows beyond a limit. The caller asks the engine about it, and so gets the engine's
-//! error too. A run is bounded: it gives up after a number of steps, and long texts take many of them.
+//! The rows are those of the engine. A document about which that is not certain is given up. It may have a member of `undefined`, half of
+//! a surrogate pair, operands of kinds that ECMAScript converts, or rows beyond a limit. The caller asks the engine about it, and so gets
+//! the engine's error too. A run is bounded: it gives up after a number of steps, and long texts take many of them.
 
 mod lexer;
 mod parser;

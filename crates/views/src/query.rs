@@ -1,7 +1,7 @@
 //! Queries: parameters of the query string and of a body, checked together against the view that is asked.
 //!
 //! Parameters are read in the order of the query string, where a later one wins. What comes out is a [`Query`] whose
-//! ranges are bytes in the encoding of keys, so that nothing behind it has to know what descending or an inclusive end is.
+//! ranges are bytes in the encoding of keys. So nothing behind it has to know what descending or an inclusive end is.
 
 mod form;
 mod parameters;

@@ -1,6 +1,6 @@
 //! The answer to a client: the bytes of a query's answer, made bit by bit of the answers of nodes.
 //!
-//! `total_rows` comes before the rows and counts those of all nodes, so the answer begins once each node has said how many it has, or has
+//! `total_rows` comes before the rows and counts those of all nodes. So the answer begins once each node has said how many it has, or has
 //! failed. Errors come behind the rows. Where the query stops at the first error, that one ends the answer.
 
 use crate::{

@@ -1,7 +1,7 @@
 //! Error budgets and how fast they burn.
 //!
 //! An objective says which share of events has to be good over a period. The rest is its budget. A burn rate of 1 uses the whole budget
-//! in exactly one period. A rule holds where both of its spans burn faster than it allows: the long one says that it matters, the short
+//! in exactly one period. A rule holds where both of its spans burn faster than it allows. The long one says that it matters, the short
 //! one that it still goes on. The pairs and rates are those of Google's workbook on service levels.
 
 use serde::{Deserialize, Serialize};

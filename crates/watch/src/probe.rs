@@ -2,7 +2,7 @@
 //!
 //! A target is a bucket on a node. Each is probed once a period, at a moment of its own, so that probes are spread over the period. A
 //! round tries the operations one after the other. An operation that is not answered within the timeout counts with the timeout as its
-//! latency, and so do those that would have followed it: nothing on that connection is answered.
+//! latency. So do those that would have followed it: nothing on that connection is answered.
 //!
 //! Invariants:
 //! - No target is probed twice at once, and no more than [`AT_ONCE_MAX`] are probed at once.

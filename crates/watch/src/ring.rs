@@ -1,6 +1,6 @@
 //! What was counted in the past: by the minute for six hours, by the hour for ninety days.
 //!
-//! A slot says which minute or hour it is of, so a clock that is set forth or back leaves nothing that is taken for something else.
+//! A slot says which minute or hour it is of. So a clock that is set forth or back leaves nothing that is taken for something else.
 //! A span is the slots of so many minutes or hours, the one under way among them.
 
 use crate::burn::{Counts, Span, Spans};

@@ -1,4 +1,4 @@
-//! What a node tells of the index of a design document: `_info`, whose names are Couchbase's where it has one, and `_errors`, which is
+//! What a node tells of the index of a design document. The names in `_info` are Couchbase's, where Couchbase has one. `_errors` is
 //! Settee's own. Both tell of this node alone.
 
 use std::{
@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 use super::{BucketIndexes, Indexes, defined};
 use base::BucketUuid;
 
-/// An index of a design document that was stored a moment ago is waited for, and so is one that a node opens after its start.
+/// How long a request waits for an index to be open. Its design document may have been stored a moment ago, or the node
+/// may have just started.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at whether it is open.
 const LOOK: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! Reductions by functions of users, in a few processes that queries share.
 //!
-//! A query has a process for one call at a time, so that no query keeps others from theirs for longer than a function may take. A
-//! process that has seen the functions of many indexes is replaced.
+//! A query has a process for one call only, and gives it back then. So no query keeps others from their calls for longer than a
+//! function may take. A process that has seen the functions of many indexes is replaced.
 
 use std::{
     collections::HashMap,

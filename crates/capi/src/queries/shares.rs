@@ -1,8 +1,8 @@
 //! How many queries are answered at the same time, and how many of one user.
 //!
-//! A query has a place from its begin until its client has the last byte. It has one answer of each other node in the most, and a node
-//! gives this one a limited number of answers at once, so places are fewer than those. A user has a part of them. Further queries of
-//! the user wait, a limited number.
+//! A query has a place from its begin until its client has the last byte. It has one answer of each other node under way, with rare
+//! exceptions. A node gives this one a limited number of answers at once, so the places are fewer than those. A user has a part of the
+//! places. A limited number of the user's further queries wait.
 
 use std::{
     collections::HashMap,

@@ -111,8 +111,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SETTEE_DISK_IOPS", value_name = "N")]
     disk_iops: Option<u64>,
 
-    /// Space that stays free on the disk, in bytes or as a percentage (10%): below, only deletions are accepted
-    /// [default: 1 GiB, or 4% of a smaller disk].
+    /// Space that stays free on the disk, in bytes or as a percentage (10%). With less than that, only deletions are
+    /// accepted [default: 1 GiB, or 4% of a smaller disk].
     #[arg(long, env = "SETTEE_DISK_FREE_MIN", value_name = "BYTES|PERCENT")]
     disk_free_min: Option<String>,
 

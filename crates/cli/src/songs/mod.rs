@@ -3,9 +3,9 @@
 //!
 //! Document `i` is a pure function of `(seed, i)`, so any reader can make it again. That is how a load is verified byte
 //! for byte. It is also how the exact number of "electronic" documents of any `(seed, count)` is known without looking
-//! at the database. Published totals that the model reproduces in expectation: tracks with a tag, with a similar track,
-//! (track, tag) and (track, similar) pairs, unique tags, and the counts of the ten most frequent tags. The output of a
-//! seed never changes between releases: a test holds its hash.
+//! at the database. The model reproduces these published totals in expectation: tracks with a tag, tracks with a
+//! similar track, and unique tags. It also reproduces the (track, tag) and (track, similar) pairs, and the counts of
+//! the ten most frequent tags. The output of a seed never changes between releases: a test holds its hash.
 //!
 //! Each part of a document draws from a stream of its own (`rng`), so "is it electronic" costs a few draws
 //! and not a document. Only `network` knows that there are servers.

@@ -1,10 +1,11 @@
 //! Which tags a track carries.
 //!
-//! A share of the tracks is of the *tagged class*. Each of those has a factor G, gamma distributed with mean 1, and
+//! A share of the tracks is of the *tagged class*. Each of those has a factor G, gamma distributed with mean 1. It
 //! carries tag t when a Poisson process of rate λt·G has at least one event. That gives the long-tailed tags per track
 //! of the published set. P(t | class) = 1 − (1 + λt/k)^−k has a closed inverse. So every λt is chosen so that the tag's
-//! count in the full set equals its target exactly (in expectation). Targets: the ten most frequent tags as published;
-//! below them a power law fitted so that the published number of (track, tag) pairs and of unique tags both come out.
+//! count in the full set equals its target exactly (in expectation). The targets of the ten most frequent tags are as
+//! published. Below them the targets follow a power law. It is fitted so that the published number of (track, tag)
+//! pairs and of unique tags both come out.
 
 use super::FULL_SET;
 use super::rng::{Part, Rng};
@@ -60,8 +61,8 @@ impl Head {
 /// The calibrated rates.
 pub(super) struct TagModel {
     head: [f64; HEAD.len()],
-    /// Running sums of the tail's rates in fixed point (2^-44), so that a difference in the last bit of one
-    /// machine's `pow` does not change a draw.
+    /// Running sums of the tail's rates in fixed point (2^-44). So a difference in the last bit of one machine's
+    /// `pow` does not change a draw.
     tail: Vec<u64>,
     guide: Vec<u32>,
     tail_rate: f64,

@@ -1,5 +1,5 @@
 //! What makes a node one of its cluster: a key of its own, for as long as it is a member. What a node had is worth nothing once it was
-//! removed or failed over, and a user who may manage nodes learns nothing that makes one.
+//! removed or failed over. A user who may manage nodes learns nothing that makes one.
 
 use std::{
     fs,

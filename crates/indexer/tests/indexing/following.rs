@@ -227,7 +227,8 @@ pub(crate) fn a_copy_lacks_its_index_until_that_is_close() {
     world.check(MANY);
 }
 
-/// A copy is fed in parts, loses its active, goes back, crashes with its node, and takes over at some time: the index is what the copy is.
+/// A copy is fed in parts, loses its active copy, goes back, crashes with its node, and takes over at some time. The
+/// index is always what the copy is.
 pub(crate) fn a_copy_may_take_over_at_any_time() {
     let mut world = World::new(&[("b", MANY)]);
     world.pacing.commit_after = std::time::Duration::ZERO;

@@ -1,9 +1,11 @@
 //! The loop of one thread: any number of connections, each with a bounded number of requests in flight.
 //!
-//! Invariants: replies come in the order of requests on each connection, so the oldest pending request is the one a
-//! reply belongs to (the binary protocols' number proves it). A broken connection ends the phase with an error unless
-//! the phase says to make it again, or its node has left the cluster. Figures never silently come from fewer connections than asked for. Every
-//! operation that was drawn ends in exactly one histogram, or is counted as unsent.
+//! Invariants:
+//! - Replies come in the order of requests on each connection. So a reply belongs to the oldest pending request (the
+//!   binary protocols' number proves it).
+//! - A broken connection ends the phase with an error unless the phase says to make it again, or its node has left the
+//!   cluster. Figures never silently come from fewer connections than asked for.
+//! - Every operation that was drawn ends in exactly one histogram, or is counted as unsent.
 //!
 //! It takes care of four things that popular tools do not. Every part of a run draws its own sequence. Only answers
 //! count as operations. Values are recognised when they come back. A "temporary failure" is retried with back-off, and

@@ -1,9 +1,9 @@
-//! The historical generator for memcached and Membase (`com.yahoo.ycsb.LoadGenerator` of 2011): every key of its
-//! property file, with its defaults, misspelling included; and of its successor's JSON file.
+//! The historical generator for memcached and Membase (`com.yahoo.ycsb.LoadGenerator` of 2011). Every key of its
+//! property file is known, with its default, misspelling included. So is every key of its successor's JSON file.
 //!
-//! Proportions are weights. `read*`, `update*` and their like are ignored by its memcached workload, and here. What
-//! differs: INCR, DECR and DELETE are carried out where the original did nothing, `target` throttles (as in its
-//! successor), and the load stage writes with SET.
+//! Proportions are weights. Its memcached workload ignores `read*`, `update*` and their like, and so does this one.
+//! Three things differ. INCR, DECR and DELETE are carried out where the original did nothing. `target` throttles (as
+//! in its successor). The load stage writes with SET.
 
 use super::{Profile, Properties, Stage, rate};
 use crate::choose::Choice;

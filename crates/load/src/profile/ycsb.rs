@@ -1,7 +1,7 @@
 //! YCSB's core workload: its properties with their defaults (YCSB 0.17, `CoreWorkload`).
 //!
-//! What differs from running it there: a scan is a multi-get of as many records as the mean scan has, because a
-//! key-value connection cannot scan. Updates and read-modify-writes write the whole document; reads read it whole.
+//! What differs from running it there: a scan is a multi-get of as many records as the mean scan has. (A key-value
+//! connection cannot scan.) Updates and read-modify-writes write the whole document; reads read it whole.
 
 use super::{Profile, Properties, Stage, rate};
 use crate::choose::Choice;

@@ -1,9 +1,10 @@
 //! The historical generator's report, line by line as it printed them.
 //!
-//! Its histogram has a row per doubling from 256 us. Rows are exact, because none of our buckets straddles a bound: 256
-//! us times a power of two is a multiple of the bucket's width there. Without [`Quirks`] successes, misses and failures
-//! have rows of their own, and percentiles are exact. With them all samples share rows, and percentiles are printed one
-//! row too high. The last line then counts again everything above half a second (at 20 buckets).
+//! Its histogram has a row per doubling from 256 us. Rows are exact, because none of our buckets straddles a bound.
+//! Each bound is 256 us times a power of two, which is a multiple of the bucket's width there. Without [`Quirks`]
+//! successes, misses and failures have rows of their own, and percentiles are exact. With them all samples share
+//! rows, and percentiles are printed one row too high. The last line then counts again everything above half a second
+//! (at 20 buckets).
 
 use crate::op::Op;
 use crate::tally::{Latencies, Tally};

@@ -168,8 +168,8 @@ pub enum Parsed<'a> {
     Broken(String),
 }
 
-/// A document that a multi-get found: the place of its key in the request if the protocol tells, and where its value
-/// lies in the input.
+/// A document that a multi-get found: the place of its key in the request, and where its value lies in the input. Not
+/// every protocol tells the place.
 pub type Found = (Option<usize>, Range<usize>);
 
 /// What the next reply answers.

@@ -35,8 +35,8 @@ const RIDE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Between two operations of a client.
 const REST: Duration = Duration::from_millis(20);
-/// After so many lost answers a key is retired: each of them may have happened at any time since, and what a checker has to
-/// try doubles with it.
+/// After so many lost answers a key is retired. Each of these operations may have happened at any time since, and each
+/// doubles what a checker has to try.
 const LOST_MAX: u32 = 3;
 /// And after this time: the work of a checker grows with the square of a key's operations. Longer than any event takes.
 const AGE_MAX: Duration = Duration::from_secs(120);

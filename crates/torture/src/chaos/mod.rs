@@ -1,13 +1,14 @@
 //! Chaos: a cluster that is killed, stopped, cut apart, failed over and rebalanced while it serves, from one seed.
 //!
-//! Load with validation runs at a constant rate ([`traffic`]). One [`event`] after the other is done to the cluster,
-//! and each time it must come to rest by itself or with the help that an administrator would give. What is printed per
-//! event is what users would have felt: failed operations, from the first to the last, those that were refused for now,
-//! and the slowest one. Of what is planned nothing may be felt but "not my vBucket": no other answer, and nobody waits
-//! longer than SDKs do. In the end everything is read back. No durable write may be lost, stale, torn or resurrected,
-//! whatever was done. Nor may any write that had reached the replicas before a node was hurt, or was acknowledged while
-//! all nodes were treated gracefully. Nobody but who was hurt may be failed over. Clients that record histories
-//! ([`history`]) work beside, for a checker of linearisability; of these some ask one node each, whatever maps say.
+//! Load with validation runs at a constant rate ([`traffic`]). One [`event`] after the other is done to the cluster.
+//! Each time it must come to rest by itself or with the help that an administrator would give. What is printed per
+//! event is what users would have felt. It tells of failed operations, from the first to the last, of those that were
+//! refused for now, and of the slowest one. A planned event may be felt as "not my vBucket" only: clients get no
+//! other refusal, and none waits longer than SDKs do. In the end everything is read back. No durable write may be
+//! lost, stale, torn or resurrected, whatever was done. Nor may any write that had reached the replicas before a node
+//! was hurt, or was acknowledged while all nodes were treated gracefully. Only nodes that were hurt may be failed
+//! over. Clients that record histories ([`history`]) work beside, for a checker of linearisability. Some of these ask
+//! one node each, whatever maps say.
 //!
 //! What hangs on time is not held against a cluster whose machine stood still ([`Pulse`]).
 
@@ -38,15 +39,14 @@ use views::Views;
 
 /// After an event has ended: what it left behind would show here.
 const QUIET: Duration = Duration::from_secs(1);
-/// What SDKs allow an operation that is not durable, and any that is measured here takes less while nothing goes wrong: beside
-/// what is planned nobody may wait longer.
+/// How long SDKs wait for an operation that is not durable. Any that is measured here takes less while nothing goes wrong. So
+/// nobody may wait longer beside a planned event.
 const PLANNED_WAIT: Duration = Duration::from_millis(2_500);
 /// A client that waits longer for an answer has been given up by then.
 const LONGEST_WAIT: Duration = Duration::from_millis(12_500);
 /// How long the cluster may take to fail a dead node over, beyond its timeout.
 const NOTICE: Duration = Duration::from_secs(30);
-/// A machine that stands still for this part of the time after which a silent node is failed over is to blame for whatever
-/// comes too late.
+/// A machine that stands still for this part of the timeout of automatic failover is to blame for whatever comes too late.
 const STANDSTILLS_PER_TIMEOUT: u32 = 4;
 /// The load whose writes are not durable.
 const PLAIN: &str = "plain";
@@ -329,8 +329,8 @@ impl Chaos {
         );
     }
 
-    /// Sees to it that the cluster comes to rest, and that its copies follow: where a link was cut, what is sent over it comes
-    /// some time after it has healed. Returns who had been failed over.
+    /// Sees to it that the cluster comes to rest, and that its copies follow. After a link was cut and has healed, it takes
+    /// some time until messages get over it. Returns the nodes that had been failed over.
     fn come_to_rest(&mut self) -> Result<BTreeSet<usize>, TortureError> {
         let failed_over = self.cluster.mend(self.schedule.coin())?;
         self.cluster.await_copies()?;

@@ -3,7 +3,7 @@
 //! Clients go where the newest map sends them, so a deposed active copy is hardly ever read by them. A pinned reader goes on
 //! to ask its node while that node sleeps, each time over another connection. The node answers these requests first when it
 //! wakes, the late ones within the same turn as the early ones. What was read goes into the history, and the checker of
-//! linearisability judges it: only a read that began after a write has to see that write.
+//! linearisability judges it. Only a read that began after a write has to see that write.
 //!
 //! Of a run of equal values the first and the last read are recorded. A stale value that was read once more is the last of
 //! its run, so what is left out hides nothing.

@@ -1,8 +1,8 @@
 //! Rebalances, and what is done to a cluster in the middle of one.
 //!
-//! Each that is started is followed by its name to its own end: the cluster is mended after every event, which rebalances
-//! again, and would hide one that had failed. A node that is killed and starts again leaves a rebalance to go on by itself, and so
-//! does one that is failed over in it. The cluster then strives for what is possible without that node.
+//! Each that is started is followed by its name to its own end. The cluster is mended after every event, which rebalances again,
+//! and would hide one that had failed. A rebalance goes on by itself after a node was killed in it and has started again. So does
+//! one in which a node was failed over. The cluster then strives for what is possible without that node.
 
 use super::event::Event;
 use super::{Chaos, Deed, LOOK};

@@ -1,9 +1,9 @@
 //! Load with validation at a constant rate while the cluster is being hurt, and what of it was felt when.
 //!
-//! Two of them run side by side: one that writes durably to a majority, which must never lose anything, and a plain
-//! one, which must lose nothing as long as nodes are treated gracefully. What the plain one is acknowledged while nodes
-//! are killed or cut off is in doubt ([`Control::set_doubt`]). What it was before that, and had reached the replicas,
-//! is not.
+//! Two of them run side by side. One writes durably to a majority, and must never lose anything. The other writes
+//! plainly, and must lose nothing as long as nodes are treated gracefully. What the plain one is acknowledged while
+//! nodes are killed or cut off is in doubt ([`Control::set_doubt`]). What it was acknowledged before that, and had
+//! reached the replicas, is not in doubt.
 
 use crate::TortureError;
 use base::bucket::DurabilityLevel;
@@ -216,8 +216,8 @@ impl Traffic {
         felt(self.moments().get(self.place(since)..).unwrap_or_default())
     }
 
-    /// Waits until everything that was asked before a moment has ended, or has taken longer than `limit`: what one event is to
-    /// blame for is not felt in the next one.
+    /// Waits until everything that was asked before a moment has ended, or has taken longer than `limit`. So what one event is
+    /// to blame for is not felt in the next one.
     pub fn await_answers(&self, before: Instant, limit: Duration) {
         let before = before.saturating_duration_since(self.began);
         // The interval that the limit is in has to have been handed out.

@@ -220,8 +220,8 @@ pub fn fail_over(rest: &Rest, member: &Member, graceful: bool) -> Result<(), Tor
     Ok(())
 }
 
-/// Has nodes agree on that as many may be failed over automatically as if none had been: else a long run would come to where none is
-/// any more.
+/// Has nodes agree that as many may be failed over automatically as if none had been. Without this a long run would use up the
+/// failovers that the cluster allows.
 ///
 /// # Errors
 /// They don't, as long as nobody leads.

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 const REST: Duration = Duration::from_secs(240);
 /// How long replicas may take to have what their actives have, once the cluster is at rest.
 const FED: Duration = Duration::from_secs(60);
-/// How long the cluster may say "not now" to an administrator: it elects a leader, a node that was just added is not heard of
-/// yet, one that has just left says farewell.
+/// How long the cluster may say "not now" to an administrator. It may be electing a leader. It may not have heard yet of
+/// a node that was just added. A node that has just left may still say farewell.
 const NOT_NOW: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(200);
 const MGMT: u16 = 8091;

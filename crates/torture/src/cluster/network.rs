@@ -1,5 +1,5 @@
-//! A network of the cluster's own, where the machine allows it: a namespace per node, joined by a bridge that this process
-//! is on as well. Links between two nodes can be cut in either direction while clients still reach both.
+//! A network of the cluster's own, where the machine allows it. Each node has a namespace. They are joined by a bridge
+//! that this process is on as well. Links between two nodes can be cut in either direction while clients still reach both.
 //!
 //! A cut is a false entry in the sender's neighbour table: what it sends goes to nobody, silently, as on a broken
 //! network. (A blackhole route would tell the sender at once.) Whether links really carry, and are really cut, is tried before

@@ -1,8 +1,8 @@
 //! Keys and metadata alone are more than the quota: nothing that the pager may take is left.
 //!
-//! With value eviction there is no way on then but to say so: inserts are refused with temporary failure and the
-//! reason, everything else goes on. Two cures, each on a node of its own: deleting, and switching to full eviction
-//! while the node runs.
+//! With value eviction the node can only say so then. It refuses inserts with temporary failure and the reason, and
+//! everything else goes on. Two cures, each on a node of its own: deleting, and switching to full eviction while the
+//! node runs.
 
 use super::press::{Press, found_or_none};
 use super::rescues::delete_lower_half;

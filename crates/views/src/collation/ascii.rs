@@ -3,8 +3,8 @@
 //! Such a text has one collation element for each character, none of which depends on its neighbours. So its sort key follows from the
 //! sort keys of single characters, which are asked of the collator once. The rules for putting them together are ICU's:
 //!
-//! - Of primary weights with the same first byte that follow one another only the first has that byte, where the byte is one that ICU
-//!   leaves out. A byte behind them says whether what follows is less or greater.
+//! - ICU leaves out some first bytes of primary weights where they come again. Of weights with such a first byte that follow one
+//!   another, only the first has it. A byte behind them says whether what follows is less or greater.
 //! - Secondary and tertiary weights that are the usual ones are counted.
 //!
 //! Where the collator's keys are not of that form, nothing is known here, and the collator is asked for each text.

@@ -1,8 +1,9 @@
 //! Keys as bytes that compare as the keys do.
 //!
-//! An encoding is a sequence of tokens. A token is a byte for the kind, then for numbers eight bytes of an order-preserving double,
-//! for strings the sort key of the collation and a zero byte, which no sort key contains. The end of a container is a
-//! zero byte as well, below every kind. No encoding is the beginning of another one.
+//! An encoding is a sequence of tokens. A token begins with a byte for the kind. For a number, eight bytes of an
+//! order-preserving double follow. For a string, the sort key of the collation follows, and a zero byte, which no sort
+//! key contains. The end of a container is a zero byte as well, below every kind. No encoding is the beginning of
+//! another one.
 
 use super::{KeyError, ascii, collator, number};
 use crate::json::{Kind, Tokens, unescape};

@@ -3,8 +3,8 @@
 use super::encode::{ARRAY, value_length};
 use crate::json;
 
-/// The bytes of an encoded key that decide its group at `level`: of an array its first elements, of everything else, and
-/// of shorter arrays, all. Two keys are in one group exactly where these bytes are equal.
+/// The bytes of an encoded key that decide its group at `level`. Of an array these are its first elements. Of shorter
+/// arrays, and of everything else, these are all bytes. Two keys are in one group exactly where these bytes are equal.
 ///
 /// `None` where `encoded` is no encoding.
 #[must_use]

@@ -1,6 +1,6 @@
 //! Rows as bytes: the encoded key, the document's id, the number of the row among those of its document.
 //!
-//! Ids compare bytewise. In an id a zero byte is followed by 0xff, and two zero bytes end it, so an id comes before every
+//! Ids compare bytewise. In an id a zero byte is followed by 0xff, and two zero bytes end it. So an id comes before every
 //! longer one that begins with it.
 
 use super::encode::value_length;
@@ -17,8 +17,8 @@ pub fn row_key(encoded_key: &[u8], docid: &str, ordinal: u16, out: &mut Vec<u8>)
 
 /// The first bytes at or after which a range begins, or before which one ends.
 ///
-/// Without an id that is before every row with this key, or with `after` behind all of them; with an id before, or
-/// behind, every row of this document with this key.
+/// Without an id they are before every row with this key, or with `after` behind all of them. With an id they are
+/// before, or behind, every row of this document with this key.
 #[must_use]
 pub fn bound(encoded_key: &[u8], docid: Option<&str>, after: bool) -> Vec<u8> {
     let mut bytes = encoded_key.to_vec();

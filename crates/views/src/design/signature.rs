@@ -1,7 +1,7 @@
 //! What makes an index: map functions and their reductions, whatever the design document is called.
 //!
-//! Two design documents with equal views have equal signatures, so a published copy of a document under development goes
-//! on with the index that was built for that.
+//! Two design documents with equal views have equal signatures. So when a document under development is published, its
+//! copy goes on with the index that was built for that document.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Changes of documents, and what follows from them for the rows of each map function.
 //!
 //! The tree of documents has the keys of each document's rows as texts. What a document changes is known where its place in
-//! that tree is passed: rows that it had before go, and those that it has now come.
+//! that tree is passed. Rows that it had before go, and those that it has now come.
 
 use std::collections::BTreeMap;
 

@@ -66,8 +66,8 @@ impl Memory {
         self.used.load(Relaxed)
     }
 
-    /// How many bytes one of those that write may hold: this part of the account, and less where all of them together hold more than
-    /// there is. Nodes that can be read again make room first.
+    /// How many bytes one of those that write may hold: this part of the account. It is less where all indexes together hold more
+    /// than the account has. Nodes that can be read again make room first.
     pub(super) fn share(&self, part: usize) -> usize {
         let fair = self.limit() / part;
         if self.used() > self.limit() {

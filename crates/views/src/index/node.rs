@@ -1,4 +1,4 @@
-//! The nodes of a tree: leaves with rows in order, and inner nodes that say of each child where it is and what is below it.
+//! The nodes of a tree. Leaves have rows in order. Inner nodes say of each child where it is and what is below it.
 //!
 //! A node never changes. Keys are written without what they have in common with the key before.
 
@@ -102,8 +102,8 @@ impl Child {
 }
 
 impl Child {
-    /// The rows of each vBucket below it. Those of a new inner node are added up when a query or a commit asks, so that each of many
-    /// changes before it need not.
+    /// The rows of each vBucket below it. Those of a new inner node are added up when a query or a commit asks. So the many changes
+    /// before that need not add them up.
     pub(super) fn counts(&self) -> &Counts {
         self.summary.counts.get_or_init(|| {
             let mut tally = Tally::new();

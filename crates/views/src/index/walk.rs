@@ -1,6 +1,7 @@
 //! A way through the rows of a tree within a range, in either direction.
 //!
-//! Where a whole part of the tree lies in the range it is offered as such, so that what is known of it need not be read.
+//! Where a whole part of the tree lies in the range it is offered as such. What is known of that part need not be read
+//! from its rows.
 
 use std::sync::Arc;
 

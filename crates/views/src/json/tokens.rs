@@ -121,8 +121,8 @@ impl<'a> Tokens<'a> {
 
     /// Reads a value whole, after the name of a member, and gives its text.
     ///
-    /// Of arrays and objects only the end is looked for: this is for texts that are known to be JSON, or that somebody else
-    /// reads in detail.
+    /// Of arrays and objects only the end is looked for. So this is for texts that are known to be JSON, or that somebody
+    /// else reads in detail.
     ///
     /// # Errors
     /// There is no value, or no end of it.

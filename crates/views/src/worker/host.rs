@@ -31,8 +31,8 @@ impl Drop for Host {
 }
 
 impl Host {
-    /// A worker that `command` starts when it is needed. Its input and output belong to the host, and it gets no environment
-    /// but the time zone UTC, so that dates are the same on every node.
+    /// A worker that `command` starts when it is needed. Its input and output belong to the host. It gets no environment but
+    /// the time zone UTC, so that dates are the same on every node.
     pub fn new(settings: Settings, command: impl FnMut() -> Command + Send + 'static) -> Self {
         Self {
             supervisor: Supervisor::new(settings),

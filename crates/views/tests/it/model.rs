@@ -1,5 +1,5 @@
-//! Queries as the contract says them, over a list of rows and nothing else; and what the crate's parts make of the same
-//! rows, kept sorted by their bytes on one node or several.
+//! Queries as the contract says them, over a list of rows and nothing else. Beside them is what the crate's parts make
+//! of the same rows, kept sorted by their bytes on one node or several.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 

@@ -51,8 +51,8 @@ pub(crate) struct TargetArgs {
     /// Collection (couchbase protocol)
     #[arg(long, value_name = "SCOPE.COLLECTION")]
     pub(crate) collection: Option<String>,
-    /// Have replies come in the order of requests (couchbase protocol), which SDKs do not ask for: what waits for the disk
-    /// then holds up what is behind it
+    /// Have replies come in the order of requests (couchbase protocol). SDKs do not ask for that: a request that waits for
+    /// the disk then holds up those behind it
     #[arg(long)]
     pub(crate) ordered: bool,
 }
@@ -158,12 +158,13 @@ pub(crate) struct RecordArgs {
     /// Bytes of each hex key
     #[arg(long, default_value_t = 36, value_parser = key_bytes)]
     pub(crate) key_bytes: usize,
-    /// What values are: random bytes, ascii, text (words, 2.2 KiB unless --value-bytes says otherwise), json (version,
-    /// body, and `field` at the end), fields:COUNT:LENGTH (YCSB's record), songs (keys and documents of `settee songs`)
+    /// What values are: random bytes, ascii, text, json, fields:COUNT:LENGTH (YCSB's record), or songs (keys and
+    /// documents of `settee songs`). Text is words, 2.2 KiB of them unless --value-bytes says otherwise. JSON has a
+    /// version, a body, and `field` at the end
     #[arg(long, default_value = "random", value_name = "KIND")]
     pub(crate) value: ValueArg,
-    /// Bytes of each value: one number, MIN-MAX for sizes that are uniform between them, or a histogram of such bands
-    /// with weights, as 100:50,1000-2000:30 [default: 100]
+    /// Bytes of each value: one number, or MIN-MAX for sizes that are uniform between them. It may also be a
+    /// histogram of such bands with weights, as 100:50,1000-2000:30 [default: 100]
     #[arg(long, value_name = "SIZES")]
     pub(crate) value_bytes: Option<Sizes>,
     /// A JSON document in a file whose {{key}}, {{index}}, {{version}}, {{text:N}}, {{hex:N}} and {{int:A-B}} are filled in
@@ -313,8 +314,9 @@ pub(crate) struct WorkArgs {
     #[arg(long, conflicts_with_all = ["gets", "mix", "seconds", "ops", "warmup"])]
     pub(crate) populate: bool,
     /// Which record is next: uniform, zipf or zipf:EXPONENT (scrambled), latest or latest:EXPONENT, exponential or
-    /// exponential:PERCENT:SHARE (PERCENT of the operations on that share of the records, the newest), sequential, each
-    /// (once), hot:SIZE, hot:SIZE:CHURN, hot:SIZE:CHURN:SHARE. Of hot records one is exchanged every CHURN operations
+    /// exponential:PERCENT:SHARE, sequential, each (once), hot:SIZE, hot:SIZE:CHURN, hot:SIZE:CHURN:SHARE. With
+    /// exponential, PERCENT of the operations are on that share of the records, the newest. Of hot records one is
+    /// exchanged every CHURN operations
     #[arg(long, default_value = "uniform", value_parser = choice)]
     pub(crate) distribution: Choice,
     /// Keys of each mget
@@ -596,8 +598,8 @@ pub(super) struct AnswerArgs {
     /// Also report what this process, or these together, used meanwhile (CPU time per operation, memory)
     #[arg(long, value_delimiter = ',', value_name = "PIDS")]
     pub(super) server_pid: Vec<u32>,
-    /// Explain where the time went: the server says how long it took, the kernel when it received each reply, and what
-    /// this machine did meanwhile is told in sentences
+    /// Explain where the time went. The server says how long it took, and the kernel when it received each reply. The
+    /// report tells in sentences what this machine did meanwhile
     #[arg(long)]
     pub(super) explain: bool,
     /// Have the server say how long it took for each operation (couchbase protocol)
@@ -606,8 +608,8 @@ pub(super) struct AnswerArgs {
     /// Report as one line of JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Print what the historical generator printed, from exact samples, while running and at the end; a file of its own
-    /// that names an `exportfile` has the report written there in any case
+    /// Print what the historical generator printed, from exact samples, while running and at the end. Where a property
+    /// file of that generator names an `exportfile`, the report is written there in any case
     #[arg(long, conflicts_with = "json")]
     pub(super) historic: bool,
     /// With its two known quirks: percentiles one row too high, the last line counted twice; and endings mixed

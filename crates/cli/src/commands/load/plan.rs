@@ -18,8 +18,9 @@ pub(super) const CONNECTIONS_DEFAULT: u32 = 50;
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Property files")]
 pub(crate) struct ProfileArgs {
-    /// A workload as a property file of YCSB (core workload) or of the historical memcached generator (or its successor's
-    /// JSON), unchanged; may be given several times. Flags for target, --rate, --closed, --seconds and --connections win over the file
+    /// A workload as a property file, unchanged; may be given several times. The file is one of YCSB (core workload), of the
+    /// historical memcached generator, or of its successor (JSON). Flags for target, --rate, --closed, --seconds and --connections win
+    /// over the file
     #[arg(long, short = 'P', value_name = "FILE", conflicts_with_all = ["mix", "gets", "populate"])]
     pub(crate) properties: Vec<PathBuf>,
     /// One more property of that kind

@@ -44,8 +44,8 @@ impl Objective {
         (self.target_percent * 10_000.0).round() / 1_000_000.0
     }
 
-    /// What `OpenSLO` knows it by: at most 63 of `a-z`, `0-9` and `-`. The hash at the end tells names apart that are alike without it,
-    /// such as `a-b` of `c` and `b` of `c-a`, or `Reads` and `reads`.
+    /// What `OpenSLO` knows it by: at most 63 of `a-z`, `0-9` and `-`. The hash at the end tells names apart that are alike without it.
+    /// Such are `a-b` of `c` and `b` of `c-a`, or `Reads` and `reads`.
     fn resource_name(&self) -> String {
         const READABLE_MAX: usize = 39;
         let readable = format!("settee-{}-{}", self.bucket, self.name).to_lowercase();

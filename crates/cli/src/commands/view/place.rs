@@ -148,7 +148,7 @@ impl Bucket {
         Ok(ports)
     }
 
-    /// Asks the ports of views one after the other, until one answers for itself: a node without a part of the bucket sends
+    /// Asks the ports of views one after the other, until one answers for itself. A node without a part of the bucket sends
     /// its clients on. `late` says what to do where no answer comes in time.
     pub(super) fn ask<T>(
         &self,

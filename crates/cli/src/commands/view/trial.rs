@@ -29,7 +29,8 @@ use runner::Runner;
 
 /// Documents with longer bodies are in no view.
 const BODY_BYTES_MAX: usize = 20 << 20;
-/// A bucket is taken to have no other documents once so many picks in a row, and four times as many as were found, found none.
+/// After so many picks in a row that found nothing new, the bucket is taken to have no other documents. With many
+/// documents found, it takes four times their number.
 const PICKS_IN_VAIN: usize = 500;
 
 /// Run a map function against live documents, without storing anything

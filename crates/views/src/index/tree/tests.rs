@@ -60,7 +60,8 @@ fn what_is_left_of_leaves_joins_the_neighbour_that_did_not_change() {
     let mut store = Store::open(fs, Path::new("/t"), memory, (BTreeMap::new(), 0), 32 << 20).unwrap();
     let mut dirty = 0;
     let mut root = changed(&mut store, &mut dirty, None, (0..5000).map(|number| (number, true)));
-    // Whole leaves go, and of the last one each time another part stays: a few rows, too, which have to be in a leaf with others.
+    // Whole leaves go, and of the last one each time another part stays. That may be a few rows, which have to be in a leaf with
+    // others.
     let mut left = 5000;
     for begin in (0..5000).step_by(200) {
         let gone = begin + 50..begin + 100 + begin / 100;
