@@ -154,8 +154,8 @@ impl Agent {
     /// The group was formed anew. Versions of its metadata are not those of the group before: this node has acted by none of them yet.
     ///
     /// A start of the process forgets that this was called. Its copies have no terms then. One that was killed does not count, and neither
-    /// does one that may have lacked something before a clean stop. So what a node has of another life counts only if it is stopped
-    /// cleanly between this call and the next step, after two groups were formed anew of the same one.
+    /// does one that may have lacked something before a clean stop. So what a node has of another life counts in one case only. Two
+    /// groups were formed anew of the same one, and the node is stopped cleanly between this call and the next step.
     pub fn begin_again(&mut self) {
         self.applied = 0;
         for plans in self.buckets.values_mut() {
@@ -221,8 +221,8 @@ struct BucketPlans {
     parts: BTreeSet<VbId>,
     /// Where the next look for those begins.
     next_look: usize,
-    /// It was there at the last stop: a copy of which nothing is known has lost all it had, which the engine cannot tell
-    /// from one that is new.
+    /// It was there at the last stop. So a copy of which nothing is known has lost all it had, which the engine cannot
+    /// tell from one that is new.
     was_there: bool,
     /// Nothing of it survives a stop.
     is_volatile: bool,
@@ -362,8 +362,8 @@ impl BucketPlans {
         self.plans.get(usize::from(vb.get())).is_some_and(|plan| plan.chain.contains(&self.node))
     }
 
-    /// Whether a copy is left that might serve what by now somebody else may: not one that is to hand over, which nobody
-    /// takes the place of before it has said that it is sealed.
+    /// Whether a copy is left that might serve what another node may serve by now. One that is to hand over is none:
+    /// nobody takes its place before it has said that it is sealed.
     fn has_to_stop(&self) -> bool {
         let mut todo = self.todo.difference(&self.leaving);
         todo.any(|vb| self.duty_of(*vb).is_some_and(|(_, duty)| !matches!(duty, Duty::Lead(_) | Duty::Seal)))

@@ -1,5 +1,5 @@
-//! A failover at any price, from a proposal that perhaps nobody takes to a group that is formed anew: what is done next about it, and what
-//! ends it.
+//! A failover at any price: what is done next about it, and what ends it. It begins as a proposal that perhaps nobody takes, and may lead
+//! to a group that is formed anew.
 //!
 //! It goes on in stages. It is proposed as every other failover for as long as somebody leads, or has led a moment ago ([`Reforming`]). Then
 //! it is proposed no more, and the survivors are asked, one after the other ([`Survey`]). Once all have answered one of them is told to

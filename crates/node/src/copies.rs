@@ -44,8 +44,8 @@ pub trait Copies {
     /// When it is none.
     fn set_topology(&self, copy: &Activation, now: Now) -> Result<(), Status>;
 
-    /// An active copy takes no durable writes any more, for it is to be sealed; for how many milliseconds it has been waited
-    /// for those in progress, as long as some are.
+    /// An active copy takes no durable writes any more, for it is to be sealed. As long as some are in progress, returns for
+    /// how many milliseconds it has been waited for them.
     ///
     /// # Errors
     /// When a later term is known.

@@ -57,7 +57,7 @@ impl Duty {
 }
 
 /// What copies are when their bucket has been opened. On a node that is alone they serve at once, as there is nobody to
-/// ask; elsewhere the agent decides, which knows whether the metadata is the newest. Every node has a cache of its own.
+/// ask. Elsewhere the agent decides, which knows whether the metadata is the newest. Every node has a cache of its own.
 #[must_use]
 pub fn first_role(metadata: &Metadata, info: &BucketInfo) -> VbRole {
     let is_alone = metadata.nodes.len() < 2;

@@ -27,7 +27,7 @@ const HELD_UP_MILLIS: u64 = 1_000;
 /// See the module. One per node, at work on the leader only.
 #[derive(Debug, Default)]
 pub struct Leadership {
-    /// Raft's term that this node leads in. What is known belongs to that term: somebody else may have led since an earlier one, and
+    /// Raft's term that this node leads in. What is known belongs to that term. Another node may have led since an earlier one, and
     /// have let nodes serve that this one has not heard since.
     term: Option<u64>,
     /// Present while this node leads.
@@ -69,8 +69,8 @@ impl Leadership {
         (at + pause).saturating_sub(now)
     }
 
-    /// What is to be proposed now, not waiting for what was proposed before: [`Leadership::ended`] is to be called with each command
-    /// when it has ended, in whatever way. `term`: this node leads in that one, and knows all that was agreed on before.
+    /// What is to be proposed now, without waiting for what was proposed before. [`Leadership::ended`] is to be called with each
+    /// command when it has ended, in whatever way. `term`: this node leads in that one, and knows all that was agreed on before.
     pub fn look(&mut self, term: Option<u64>, metadata: &Metadata, now: u64) -> Vec<Command> {
         (self.tried_at, self.has_news) = (Some(now), false);
         if self.term != term {

@@ -1,5 +1,5 @@
-//! Carries out on one node what the cluster has decided: which of the node's copies serve clients, follow another
-//! node's, wait for an election, or go.
+//! Carries out on one node what the cluster has decided about the node's copies. A copy serves clients, follows another
+//! node's, waits for an election, or goes.
 //!
 //! Level-triggered: an [`Agent`] compares what shall be (replicated metadata) with what it has done so far and does the
 //! difference. Nothing relies on a message; a step that fails is tried again at the next call, a step that is done is
@@ -17,14 +17,14 @@
 //! - [`LogWriter`]: what of the metadata's log is written when.
 //!
 //! Invariants:
-//! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
-//!   and others could know better (a chain longer than one).
+//! - A copy is made active only where the metadata has this node first in the chain. It never is while it is
+//!   unconfirmed and others could know better (a chain longer than one).
 //! - A copy stops being active, and stops following, before anything of a later term is done with it.
 //! - Contents go only when the metadata names the nodes that have the vBucket now. This node must not be among them,
 //!   must not have been failed over, and must not be coming back to use its contents.
 //!
 //! Deliberately absent: sockets, clocks, threads, randomness. A call does a bounded amount of work, and what is settled
-//! costs nothing: a vBucket is only looked at while its plan changes or has not been carried out yet.
+//! costs nothing. A vBucket is only looked at while its plan changes or has not been carried out yet.
 
 mod agent;
 mod at_any_price;
@@ -62,8 +62,8 @@ pub const REOPEN_MILLIS: u64 = 5_000;
 /// A write of the metadata that takes so long is not a slow one any more.
 const STANDS_STILL_MILLIS: u64 = 3_000;
 
-/// Whether a node whose disk has been at one write of the metadata since then cannot be counted on to do what the cluster agrees on. It
-/// says so in its reports, and counts as down.
+/// Whether a node's disk has been at one write of the metadata for too long. Such a node cannot be counted on to do what the cluster
+/// agrees on. It says so in its reports, and counts as down.
 #[must_use]
 pub fn stands_still(writing_since: Option<u64>, now: u64) -> bool {
     writing_since.is_some_and(|since| now.saturating_sub(since) >= STANDS_STILL_MILLIS)

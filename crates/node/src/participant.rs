@@ -1,4 +1,4 @@
-//! A node's part in what its cluster agrees on: what becomes of time, messages, questions and finished writes, and what is to be
+//! A node's part in what its cluster agrees on. It takes in time, messages, questions and finished writes. It says what is to be
 //! sent, written, answered and carried out because of them.
 //!
 //! A node has one life after the other: it joins a cluster, is removed, is taken into a group that was formed anew.
@@ -304,8 +304,8 @@ impl<A, R> Participant<A, R> {
         mem::replace(&mut self.output, Output::new())
     }
 
-    /// Another node says that of this one, which had that number in its cluster, in that life of the group where it was asked about one.
-    /// What is said of an earlier life comes late: the number may be the same in both.
+    /// Another node's verdict on this one, which had the number `me` in its cluster. `epoch` is the life of the group in which it was
+    /// asked about one. What is said of an earlier life comes late: the number may be the same in both.
     #[must_use]
     pub fn judged(&self, me: NodeId, epoch: Option<Epoch>, verdict: Verdict) -> Option<Sentence> {
         let member = self.group.member();
@@ -314,8 +314,8 @@ impl<A, R> Participant<A, R> {
         is_meant.then(|| verdict.sentence(self.group.metadata(), &member.uuid))
     }
 
-    /// This node belongs to its cluster no more, as its own group or another node says. Whether it is to begin anew by now: one that has
-    /// buckets stays as it is for a moment longer, so that clients that have not heard of it are told where to go.
+    /// This node belongs to its cluster no more, as its own group or another node says. Returns whether it is to begin anew by now. A
+    /// node that has buckets stays as it is for a moment longer. So it can tell clients that have not heard of it where to go.
     pub fn leaves(&mut self, now: u64) -> bool {
         let at = *self.leaves_at.get_or_insert(now + LINGER_MILLIS);
         now >= at || self.group.metadata().buckets.is_empty()

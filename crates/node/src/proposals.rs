@@ -1,8 +1,9 @@
-//! Proposals of this node: their names, which of them have not ended, and of each when it is handed to which leader, and when it is given
+//! Proposals of this node: their names, and which of them have not ended. Also when each is handed to which leader, and when it is given
 //! up.
 //!
-//! A proposal may be handed over several times, to several leaders: what it is called, and which of its proposer's others have not ended
-//! ([`Place`]), has it carried out once at most. Its proposer hears how it ended from what was agreed on, and from nobody else.
+//! A proposal may be handed over several times, to several leaders, and is carried out once at most. Two things ensure that: its name,
+//! and the list of its proposer's other proposals that have not ended ([`Place`]). Its proposer hears how it ended from what was agreed
+//! on, and from nobody else.
 //!
 //! Times are milliseconds of a clock that does not jump.
 

@@ -3,10 +3,10 @@
 //! begins.
 //!
 //! Only an administrator can say that the lost ones will not go on by themselves. So it happens only where a failover may be unsafe,
-//! nobody has led for long ([`Reforming`]), and nobody can: the survivors that vote are no majority. Every node that is not named as lost
-//! has to answer, since what it knows may be more than what the others do ([`Survey`]). The one whose log goes furthest begins the new
-//! group ([`Participant::reform`](crate::Participant::reform)), and decides once more whether it may, by what it knows. The others, and
-//! those that were lost should they come back, are told to join it (`cluster::consensus`).
+//! nobody has led for long ([`Reforming`]), and nobody can. Nobody can where the survivors that vote are no majority. Every node that is
+//! not named as lost has to answer, since what it knows may be more than what the others do ([`Survey`]). The one whose log goes furthest
+//! begins the new group ([`Participant::reform`](crate::Participant::reform)), and decides once more whether it may, by what it knows.
+//! The others, and those that were lost should they come back, are told to join it (`cluster::consensus`).
 //!
 //! Times are milliseconds of a clock that does not jump.
 

@@ -76,7 +76,7 @@ impl Reporter {
     }
 
     /// The leader has answered the report of that number. Returns since which change this node's metadata differ from those of most
-    /// nodes, where the leader says so: the node is to take part in nothing any more
+    /// nodes, where the leader says so. The node is to take part in nothing any more then
     /// ([`Participant::fence`](crate::Participant::fence)).
     pub fn answered(&mut self, number: u64, taken: Taken, lease: &Lease, now: u64) -> Option<u64> {
         let sent_at = self.sent_at.filter(|_| number == self.number)?;

@@ -1,7 +1,7 @@
 //! What a node says to one that is none of its cluster's, and what becomes of a node that hears it.
 //!
 //! Invariants:
-//! - Only what was decided counts: a node that was removed is told so once the group has let it go, and its number is nobody else's.
+//! - Only what was decided counts. A node that was removed is told so once the group has let it go, and its number is nobody else's.
 //! - A node of a group that was formed anew later is judged by that group only.
 //! - Data that nobody has decided about stay: a node that nobody has heard of leaves by itself only while it holds nothing.
 
@@ -44,8 +44,8 @@ impl Verdict {
         Self::ALL.into_iter().find(|verdict| verdict.text().as_bytes() == answer)
     }
 
-    /// What is to be said to a node that goes by a group in `its` life. `metadata` are those that this node has carried out, `ours` is the
-    /// life of its group, and `is_member` says whether that node still belongs to it.
+    /// What is to be said to a node that goes by a group in `its` life. `metadata` are those that this node has carried out. `ours` is
+    /// the life of its group, and `is_member` says whether that node still belongs to it.
     #[must_use]
     pub fn on(
         node: NodeId,

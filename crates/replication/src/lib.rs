@@ -1,8 +1,8 @@
 //! DCP as state machines: decoded requests, engine buckets and the time go in, packets come out.
 //!
-//! [`producer::Producer`] is one consumer's connection: its settings, its streams, flow control and dead-connection
-//! detection. [`consumer::Consumer`] is the other side of such a connection: what follows a producer on another node and feeds
-//! the replicas here. Neither owns a socket, thread or clock. Their driver passes on packets, calls
+//! [`producer::Producer`] is one consumer's connection: its settings, its streams, flow control and dead-connection detection.
+//! A [`consumer::Consumer`] is the other side of such a connection. It follows a producer on another node and feeds the
+//! replicas here. Neither owns a socket, thread or clock. Their driver passes on packets. It calls
 //! [`producer::Producer::pump`] or [`consumer::Consumer::tend`] when there is room for output, when one of their waiters is
 //! woken, and when they are due. A [`Redial`] says when a link between nodes is dialled again.
 

@@ -196,8 +196,8 @@ fn write_metadata(world: &World, order: &[usize], canon: &mut Canon) {
     canon.raw(auto.earlier_lease_ms.unwrap_or(0));
 }
 
-/// Whether the order in which nodes are placed may tell once more in the rebalance under way: somebody may be failed over, or is
-/// remembered for what it held.
+/// Whether the order in which nodes are placed may tell once more in the rebalance under way. It may if a node may yet be failed
+/// over, is away, or is remembered for what it held.
 fn is_placed_again(world: &World) -> bool {
     let is_away = world.nodes.iter().any(|node| node.link == Link::Cut);
     world.faults < world.bounds.faults || is_away || !world.meta.buckets["b"].former.is_empty()

@@ -1,8 +1,8 @@
 //! What has to hold (`docs/promises.md`): within a term one node is active. Of those that hear the leader one serves,
 //! and none beside one that has a lease, wherever that is. No acknowledged write, of any level, is passed over by an
-//! election or destroyed by another copy as long as a copy has it that nobody has failed over. No durable one is lost
-//! with one copy. No copy serves without one that a node has which was failed over gracefully just before. A copy that is
-//! built counts once it is whole; a stream leaves a copy as its active copy is; and once faults end somebody serves.
+//! election or destroyed by another copy. That holds as long as a copy has it that nobody has failed over. No durable one
+//! is lost with one copy. No copy serves without one that a node has which was failed over gracefully just before. A copy
+//! that is built counts once it is whole. A stream leaves a copy as its active copy is. Once faults end somebody serves.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -1,6 +1,6 @@
-//! A copy as the agent sees it, reduced to what elections go by: which writes it has, which of them are synced, and what it
-//! knows of its own gaps. What it may say and do is judged by the engine's own rules ([`engine::CopyFacts`]), its branches are
-//! the engine's ([`engine::FailoverTable`]). The engine counts who holds a write ([`engine::Chains`]), and whether a stream goes on is
+//! A copy as the agent sees it, reduced to what elections go by. That is which writes it has, which of them are synced, and what it
+//! knows of its own gaps. What it may say and do is judged by the engine's own rules ([`engine::CopyFacts`]), its branches are the
+//! engine's ([`engine::FailoverTable`]). The engine counts who holds a write ([`engine::Chains`]), and whether a stream goes on is
 //! decided by the producer's rule.
 
 use std::cell::RefCell;
@@ -149,8 +149,8 @@ impl CopyState {
         self.disk = was_recorded.then_some(OnDisk { writes: 0, table, open, is_partial });
     }
 
-    /// A stream of the active copy's begins, if none is open, and brings all that it has; or one write more of a snapshot
-    /// that is not whole then.
+    /// A stream of the active copy's begins, if none is open, and brings all that it has. Without `all` it brings one
+    /// write more, of a snapshot that is not whole then.
     pub(crate) fn feed(&mut self, active: &CopyState, all: bool, branch: u64) {
         if self.following != Some(self.term) {
             self.begin_stream(active, branch);

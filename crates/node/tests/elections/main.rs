@@ -1,5 +1,5 @@
 //! Every order of a few writes, faults and changes, exhaustively. Nodes are told what to do by the real metadata, orchestrator and
-//! agents, over copies that only know which writes they have and go by the engine's rules. What has to hold is in [`checks`].
+//! agents. Their copies only know which writes they have, and go by the engine's rules. What has to hold is in [`checks`].
 //!
 //! The small sizes run always. `ELECTIONS_COPIES`, `_SPARES`, `_KIND` (`ephemeral`), `_WRITES`, `_FAULTS` and `_CHANGES` choose
 //! another for the test `a_chosen_size`, which is ignored otherwise; `ELECTIONS_STATES` and `ELECTIONS_SECONDS` bound it. With

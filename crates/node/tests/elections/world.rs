@@ -273,7 +273,8 @@ impl World {
         self.lead_at([LONG_MS, 2 * LONG_MS], false);
     }
 
-    /// The same right after it was elected (or after it has heard those once more that are out of reach now), while no time has gone by.
+    /// The same right after it was elected, while no time has gone by. Or, with `has_heard`, right after it has heard those once more
+    /// that are out of reach now.
     pub(crate) fn lead_soon(&mut self, has_heard: bool) {
         self.lead_at([LONG_MS, LONG_MS + SOON_MS], has_heard);
     }

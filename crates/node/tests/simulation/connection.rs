@@ -1,5 +1,5 @@
 //! A connection by which a bucket on one node follows another node. It has bytes in both directions, in order, which wait while
-//! the network is cut, and an end on either side that may be gone before the other notices.
+//! the network is cut. It has an end on either side, which may be gone before the other notices.
 
 use std::{collections::VecDeque, sync::Arc};
 

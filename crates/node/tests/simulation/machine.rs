@@ -255,8 +255,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends the process. Nobody else may hold on to its buckets any more. `written`: how many of the writes that the log
-    /// of the metadata waits for are made all the same; the one after them is half done.
+    /// Ends the process. Nobody else may hold on to its buckets any more. `written` is how many of the writes that the
+    /// log of the metadata waits for are made all the same. The one after them is half done.
     pub(crate) fn stop(&mut self, end: End, written: usize, at: u64, rng: &mut Rng) {
         let Some(process) = self.process.take() else { return };
         let now = self.clock.now(at);

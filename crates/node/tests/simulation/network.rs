@@ -1,5 +1,5 @@
-//! The network: letters between nodes, and between nodes and clients, that come late, twice or not at all, and directions in
-//! which nothing arrives for a while. Connections ([`crate::connection`]) use its delays and cuts too.
+//! The network. Letters between nodes, and between nodes and clients, come late, twice or not at all. In some directions
+//! nothing arrives for a while. Connections ([`crate::connection`]) use its delays and cuts too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +31,8 @@ pub(crate) enum Message {
     Proposed { id: ProposalId, taken: bool },
     /// To the leader.
     Report(Box<NodeReport>),
-    /// The answer: which report of which of the sender's lives it is for, and what the leader makes of it; nothing where the node does
-    /// not lead.
+    /// The answer: which report of which of the sender's lives it is for, and what the leader makes of it. That is nothing where the
+    /// node does not lead.
     Reported { of: (u64, u64), taken: Option<Taken> },
     /// Of a node that is to fail others over at any price: what the receiver knows.
     AskSurvivor,

@@ -1,5 +1,6 @@
-//! Changes and lookups of parts of documents, and versions from another cluster. Beside its number a document may have a mark, an attribute of the system. It is a register of
-//! its own, which plain writes leave as it is and which outlives a deletion, until the tombstone goes or a write replaces it.
+//! Changes and lookups of parts of documents, and versions from another cluster. Beside its number a document may have a mark, an
+//! attribute of the system. It is a register of its own, which plain writes leave as it is. It outlives a deletion, until the tombstone
+//! goes or a write replaces it.
 
 use base::{Cas, Datatype, HashedKey, Now, Status, VbId, bucket::DurabilityLevel};
 use engine::{

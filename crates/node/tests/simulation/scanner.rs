@@ -1,5 +1,5 @@
-//! A client that scans the documents of one collection in one vBucket, over several requests. It is shown what there was at one moment
-//! between its first request and the answer to it, so it has read every key of that range then.
+//! A client that scans the documents of one collection in one vBucket, over several requests. It is shown the documents of one moment
+//! between its first request and the answer to that. So it has read every key of that range then.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! A client that follows a bucket by DCP: it keeps what it is told, goes on from there after it was cut off, and goes back where
-//! a node tells it to. It checks each message against the rules of streams, and at each end of a snapshot has it checked what it holds
+//! A client that follows a bucket by DCP. It keeps what it is told, goes on from there after it was cut off, and goes back where a
+//! node tells it to. It checks each message against the rules of streams, and at each end of a snapshot has it checked what it holds
 //! ([`crate::invariants::feeds`]).
 
 use std::{

@@ -4,8 +4,8 @@
 //! room at all, so the window may be overshot by one message. Without a window nothing is counted.
 //!
 //! Messages are dealt with in the order in which they are sent. What is read from disk for a copy that is being made, *history*, can
-//! be sent far faster than it is written there; whatever is new would wait behind all of it. So of history no more than a
-//! share of the window is under way at a time.
+//! be sent far faster than it is written there. Whatever is new would wait behind all of it. So of history no more than a share of
+//! the window is under way at a time.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
 //! A DCP producer: one consumer's connection.
 //!
-//! The consumer opens streams, one per vBucket (or several, told apart by ids), and each tells the vBucket's mutations
+//! The consumer opens streams, one per vBucket (or several, told apart by ids). Each tells the vBucket's mutations
 //! from where the consumer stopped, in snapshots. Streams that have something to say take turns, one batch each. The
 //! stream whose batch did not go out whole goes on first. So a connection never holds more than one unfinished batch,
 //! however many streams it has.
@@ -157,8 +157,9 @@ impl Producer {
     /// `SEQNO_ACKNOWLEDGED`: the node that follows has every durable write up to a seqno, as durably as each asks for.
     ///
     /// # Errors
-    /// "Not supported" where it is not a node that follows, `KeyNotFound` where there is no such stream (any more), "invalid
-    /// arguments" for what it cannot have.
+    /// - "Not supported" where it is not a node that follows.
+    /// - `KeyNotFound` where there is no such stream (any more).
+    /// - "Invalid arguments" for what it cannot have.
     pub fn acknowledge_durable(&self, vb: VbId, seqno: Seqno, now: Now) -> Result<(), Violation> {
         let words = "Acknowledgements are for the nodes of a cluster";
         let node = self.negotiated.replica.ok_or(refused(Status::NotSupported, words))?;

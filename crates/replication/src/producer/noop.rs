@@ -1,5 +1,5 @@
-//! Dead connections: a consumer that asked for it is sent a NOOP every interval, and one that says nothing at all for
-//! long is cut off.
+//! Dead connections. A consumer that asked for it is sent a NOOP every interval, and is cut off if it says nothing at all
+//! for long.
 //!
 //! Anything received counts as a sign of life, as in kv_engine: a consumer that is busy with what it has may answer a NOOP
 //! late. Consumers in turn give us up after two intervals without a message.

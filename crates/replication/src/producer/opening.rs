@@ -257,7 +257,7 @@ impl Producer {
             let reason = if start >= ask.end { StreamEndReason::Ok } else { StreamEndReason::FilterEmpty };
             return Ok((Stream::ended(reason, head, filter, script, required_role, stats), history.log));
         }
-        // A node that has nothing may have had, and acknowledged, whatever was prepared so far: its first snapshot brings
+        // A node that has nothing may have had, and acknowledged, whatever was prepared so far. Its first snapshot brings
         // all of that again, or it would take itself for a copy too early.
         let is_new_copy = self.negotiated.replica.is_some() && start == Seqno(0);
         // The same of one that has something, and has lost what it had in memory.

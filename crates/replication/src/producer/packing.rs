@@ -1,8 +1,8 @@
 //! Values compressed for the way to another node, in buckets that ask for it (`compressionMode` `active`).
 //!
 //! What is packed says so in its datatype ([`PACKED`]), beside what it was stored as, and is inflated by the node that gets it.
-//! Copies are equal byte for byte, whatever the mode was when they were made. What is stored compressed goes as it is, and what is too small,
-//! too large or hardly gets smaller goes as it is too: the loop that sends it serves clients as well.
+//! Copies are equal byte for byte, whatever the mode was when they were made. What is stored compressed goes as it is. So does what is
+//! too small, too large or hardly gets smaller: the loop that sends it serves clients as well.
 //!
 //! Values are immutable and held by the sender: no lock is held meanwhile. Buffers belong to the connection and
 //! are used again for the next value.

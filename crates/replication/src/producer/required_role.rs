@@ -1,8 +1,8 @@
 //! What a vBucket has to be for a stream to go on.
 //!
 //! A client's stream goes on for as long as the vBucket is served here. What an active one says to the end, while it
-//! hands over, belongs to it. A node's stream is for one term: whatever may be said at another one, the follower has to
-//! ask for anew, since the branch of history may be another.
+//! hands over, belongs to it. A node's stream is for one term. The follower has to ask anew for anything that may be
+//! said at another one, since the branch of history may be another.
 
 use base::{VbId, VbRole};
 use engine::Bucket;

@@ -1,11 +1,11 @@
 //! From what a feed tells to what a consumer is told: snapshots become markers, what is filtered out becomes silence or
 //! "seqno advanced".
 //!
-//! A snapshot that is known as a whole (from memory) is cut to its last item for this consumer, as in kv_engine, and is
-//! not mentioned at all if there is none. One that is not (from disk) is announced up to its end, and a consumer that
-//! understands is told at the end that there was no more for it. Consumers without collections do not understand: their
-//! snapshots end no later than the default collection's last change, as far as that is known; what lies beyond it after
-//! all is a snapshot of its own.
+//! A snapshot that is known as a whole (from memory) is cut to its last item for this consumer, as in kv_engine. It is
+//! not mentioned at all if there is no such item. A snapshot that is not (from disk) is announced up to its end. A
+//! consumer that understands is told at the end that there was no more for it. Consumers without collections do not
+//! understand. Their snapshots end no later than the default collection's last change, as far as that is known. What
+//! lies beyond it after all is a snapshot of its own.
 //!
 //! The first marker of a stream begins where the consumer's last snapshot did, since it may be the rest of that one.
 

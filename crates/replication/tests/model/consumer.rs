@@ -1,5 +1,5 @@
-//! A consumer: keeps documents, resumes where it stopped, goes back where it is told to, and checks every message
-//! against the rules that hold for all streams.
+//! A consumer that keeps documents, resumes where it stopped, and goes back where it is told to. It checks every
+//! message against the rules that hold for all streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! A producer over a real bucket against consumers that check what they are told.
 //!
-//! One seed decides everything: mutations, collections that come and go, flushes, backfills, lost connections, restarts
-//! and crashes of the bucket; consumers that take little or much at once and resume from what they have. What a consumer
-//! holds at the end of a snapshot must be what the bucket was at exactly that seqno, as a plain log of all mutations
-//! tells it.
+//! One seed decides everything. It draws mutations, collections that come and go, flushes, backfills, lost connections,
+//! restarts and crashes of the bucket. It draws consumers that take little or much at once and resume from what they
+//! have. What a consumer holds at the end of a snapshot must be what the bucket was at exactly that seqno. A plain log
+//! of all mutations tells that.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

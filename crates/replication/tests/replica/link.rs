@@ -1,5 +1,5 @@
-//! A connection in memory between a producer and a consumer: bytes in both directions, delivered a few at a time, and lost
-//! when it is cut.
+//! A connection in memory between a producer and a consumer. Its bytes go in both directions, are delivered a few at a
+//! time, and are lost when it is cut.
 
 use std::sync::Arc;
 

@@ -1,8 +1,14 @@
 //! A consumer against the real producer over a real bucket.
 //!
-//! One seed decides everything: mutations, durable writes, collections, flushes, backfills; how many bytes of either
-//! direction arrive; links cut at any byte; streams closed and opened; restarts and crashes of the active; replicas
-//! without room. In the end the replica is what the active is.
+//! One seed decides everything:
+//! - mutations, durable writes, collections, flushes, backfills;
+//! - how many bytes of either direction arrive;
+//! - links cut at any byte;
+//! - streams closed and opened;
+//! - restarts and crashes of the active;
+//! - replicas without room.
+//!
+//! In the end the replica is what the active is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

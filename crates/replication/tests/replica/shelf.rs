@@ -1,5 +1,5 @@
-//! A replica that keeps versions in a map and checks what it is brought: no gaps, nothing outside of snapshots, nothing
-//! completed that was not prepared, nothing from streams that are no longer entitled.
+//! A replica that keeps versions in a map and checks what it is brought. There are no gaps, and nothing comes outside
+//! of snapshots. Nothing is completed that was not prepared. Nothing comes from streams that are no longer entitled.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Where nothing goes wrong, a writer is told what became of it: that it is done, or that nothing has happened and somebody else
-//! is to be asked. What is planned costs no more than that, also where vBuckets move while writes to them are in progress.
+//! Where nothing goes wrong, a writer is told what became of its write. It is done, or nothing has happened and another node is
+//! to be asked. What is planned costs no more than that, also where vBuckets move while writes to them are in progress.
 
 use crate::operation::Request;
 

@@ -1,6 +1,6 @@
-//! After quiet the copies of a vBucket are equal to the byte. Of every key's newest version that is seqno, kind, CAS,
-//! revision, flags, expiry, datatype and value, on the disks and as readers see them by one clock. Their histories are
-//! equal too, and the numbers of documents that they tell.
+//! After quiet the copies of a vBucket are equal to the byte. Of every key's newest version they have the same seqno, kind, CAS,
+//! revision, flags, expiry, datatype and value. They have that on the disks and as readers see it by one clock. Their histories are equal
+//! too, and the numbers of documents that they tell.
 //!
 //! Each copy drops old tombstones when it gets to it. So a tombstone that one copy may have dropped is compared nowhere; a document never
 //! goes in that way.

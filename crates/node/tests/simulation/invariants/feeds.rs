@@ -1,4 +1,4 @@
-//! Every feed is complete. A snapshot that claims a range of seqnos leaves out nothing that its reader has to hear of: at its end the
+//! Every feed is complete. A snapshot that claims a range of seqnos leaves out nothing that its reader has to hear of. At its end the
 //! reader holds the newest version of each key up to there. A key's deletion is missed only where it was purged, and only by a reader
 //! that does not hold the key. A deletion may be purged before anybody but the reader has seen it. So a document may be missing as well,
 //! unless it was seen to live after all that is purged.

@@ -1,5 +1,5 @@
-//! Each key is a register: what clients were told about it fits one order of all writes and reads, in which each has its
-//! place between its call and its answer. A write without an answer may have any place after its call, or none.
+//! Each key is a register. What clients were told about it fits one order of all writes and reads. In that order each
+//! has its place between its call and its answer. A write without an answer may have any place after its call, or none.
 //!
 //! Every write has a value of its own. A history of writes is linearisable exactly if two things hold (Gibbons and
 //! Korach, "Testing shared memories", 1997). No read ends before the write that it saw was called. The times in which
@@ -223,7 +223,7 @@ impl History {
     }
 
     /// Whether a value was written to go by itself, which is a removal that was called with the write. It may be back once a clock is set
-    /// back: a document that has expired is only hidden while a durable write of its key is in progress.
+    /// back. A document that has expired is only hidden while a durable write of its key is in progress.
     fn may_expire(&self, zone: &Zone, calls: &BTreeMap<u64, Moment>) -> bool {
         let written = zone.value.and_then(|value| calls.get(&value));
         let goes = |event: &Event| event.did == Did::Removed && Some(&event.called) == written;

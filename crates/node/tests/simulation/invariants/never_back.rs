@@ -2,7 +2,7 @@
 //! other is the order of seqnos of acknowledged writes, on each branch of a history. Where no active copy is ever lost,
 //! it holds over all branches. And no two writes have the same place.
 //!
-//! Over branches a seqno may be given again. A durable write has its majority as a prepare, and the seqno that its client is
+//! Over branches a seqno may be given again. A durable write has its majority as a prepare. The seqno that its client is
 //! told is that of its commit, which the next active copy need not have.
 
 use std::collections::{BTreeMap, BTreeSet};

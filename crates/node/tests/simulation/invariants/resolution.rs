@@ -1,5 +1,6 @@
-//! Conflict resolution by revision: of a key that only gets versions of another cluster, whose numbers are their revisions, the highest
-//! one that was accepted stays. What comes later and is lower loses, and what loses has met a higher one.
+//! Conflict resolution by revision. It is about keys that only get versions of another cluster, whose numbers are their revisions.
+//! Of such a key the highest version that was accepted stays. What comes later and is lower loses, and what loses has met a higher
+//! one.
 
 use std::collections::BTreeMap;
 

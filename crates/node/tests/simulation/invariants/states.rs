@@ -1,5 +1,5 @@
-//! Everybody has the same metadata: of each version there is one, it keeps the rules of the metadata, and follows from the
-//! one before by the rules of changes. One leader per term.
+//! All nodes have the same metadata: of each version there is one. It keeps the rules of the metadata, and follows from
+//! the one before by the rules of changes. One leader per term.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! What a node does that is told that it belongs to the cluster no more, and what it tells others that do not: what `daemon::talk::agreement`
-//! and `daemon::control` do in a server.
+//! What a node does that is told that it belongs to the cluster no more, and what it tells others that do not. In a server
+//! `daemon::talk::agreement` and `daemon::control` do that.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Readers of feeds: subscribers that are stopped, slow, and cut off by whatever happens to nodes, and a look at one copy
-//! after the other, active or replica, beside the streams. Their dice are their own.
+//! Readers of feeds. Subscribers are stopped, slow, and cut off by whatever happens to nodes. Beside the streams, the
+//! test looks at one copy after the other, active or replica. Readers have dice of their own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -342,8 +342,8 @@ impl World {
         self.untold().is_empty()
     }
 
-    /// What subscribers have not been told of: the subscriber and the vBucket, who tells it, how far it is, and the state that the
-    /// active copy shows.
+    /// What subscribers have not been told of. It names the subscriber and the vBucket, the node that tells it, how far it is, and
+    /// the state that the active copy shows.
     pub(super) fn untold(&self) -> Vec<String> {
         let (at, newest) = (self.journal.now, self.newest());
         let of_vb = |subscriber: &Subscriber, info: &BucketInfo, vb: u16| {

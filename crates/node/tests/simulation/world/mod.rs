@@ -1,7 +1,7 @@
 //! Machines, the network between them, clients, and what goes wrong: one thread, one clock, one seed.
 //!
-//! Here is how the world goes from one moment to the next; [`mishaps`] is what goes wrong in it, [`operator`] what people ask
-//! of the cluster, and [`verdict`] how it is judged.
+//! Here is how the world goes from one moment to the next. The module [`mishaps`] has what goes wrong in it, [`operator`]
+//! what people ask of the cluster, and [`verdict`] how it is judged.
 
 mod disks;
 mod feeds;
@@ -43,8 +43,8 @@ use versions::Versions;
 
 /// Time goes by in steps of so many milliseconds.
 const STEP_MILLIS: u64 = 5;
-/// Letters that came while a process was paused are read by it within so many milliseconds after it wakes, in any order, and
-/// what its timers have it do comes between.
+/// Letters that came while a process was paused are read by it within so many milliseconds after it wakes, in any order.
+/// What its timers have it do comes between.
 const WAKING_MILLIS: u64 = 50;
 const CLUSTER: &str = "cluster";
 /// Tombstones that are kept for so long outlive every run.

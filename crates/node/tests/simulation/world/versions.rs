@@ -2,8 +2,8 @@
 //!
 //! What tells versions apart here is the highest level of the metadata that they understand. An older version takes no part any
 //! more once something is agreed on that it does not know. Where a process reads its messages, the simulation checks that this never
-//! happens. This module checks it earlier: the level rises only where every member has a version that understands it, and nobody proposes
-//! what some member does not.
+//! happens. This module checks it earlier. The level rises only where every member has a version that understands it, and nobody proposes
+//! what some member does not understand.
 
 use std::{collections::BTreeMap, sync::Arc};
 
