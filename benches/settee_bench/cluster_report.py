@@ -59,7 +59,7 @@ def replication_table(results):
         net = [run["net_cpu_us"] for run in runs]
         one = one or median(net)
         rows.append([case["case"], figure(net, 2), f"{median(net) / one:.2f}", medians(runs, "write")])
-    lead = (f"{measured_in(results)} {results['rate']:,} sets/s of 750 to 1,250 B on three nodes that share a core, persistent; less the "
+    lead = (f"{measured_in(results)} {results['rate']:,} sets/s of 750 to 1,250 B on three nodes that share a core, persistent. CPU is without the "
             f"{results['idle']:.1%} of a core that the nodes take with nothing to do.")
     return f"{lead}\n\n{table(header, rows)}"
 

@@ -51,14 +51,14 @@ def explanations(results, names, overload):
     steps = [*zip(names, results["rows"])]
     if "overload" in results:
         steps += [(overload, results["overload"]), (f"{names[0]} at once after", results["after"])]
-    refused = [f"- {name} was not accepted: {explanation(row)}." for name, row in steps if not row["accepted"]]
+    refused = [f"- {name} was not accepted:{explanation(row)}" for name, row in steps if not row["accepted"]]
     return ["\n".join(refused)] if refused else []
 
 
 def explanation(row):
-    """Why a step may not have been accepted, as far as was looked at."""
+    """Why a step may not have been accepted, as far as was looked at: a list below it."""
     told = [f"{count:,} times \"{words}\"" for words, count in by_count(row["temporary_reasons"])]
-    parts = [f"temporary failures {'; '.join(told)}"] if told else []
+    parts = [f"temporary failures {', '.join(told)}"] if told else []
     parts += [f"{count:,} errors {name}" for name, count in by_count(row["failures"])]
     if row["unsent"]:
         parts.append(f"{row['unsent']:,} operations never sent")
@@ -69,7 +69,7 @@ def explanation(row):
                      f"{gigabytes(disk['taken_most'])} at most")
     if compaction := row["compaction"]:
         parts.append(f"compaction took {compaction['mean']:.0%} of a core, {compaction['most']:.0%} in its busiest second")
-    return "; ".join(parts)
+    return "".join(f"\n  - {part}" for part in parts)
 
 
 def by_count(counts):

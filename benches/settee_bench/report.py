@@ -99,9 +99,9 @@ TABLES = (
 
 def circumstances(env):
     """When and where all of this was measured."""
-    return (f"{env['date']}, commit {env['commit']}, {env['memcached']}, {env['machine']}; {env['protocol']} protocol, "
-            f"{env['rounds']} rounds of {env['seconds']:g} s over {env['records']:,} records; load average before the "
-            f"run {env['load_average_before']:.1f}.")
+    return (f"{env['date']}, commit {env['commit']}, {env['memcached']}, {env['machine']}. {env['protocol'].capitalize()} protocol, "
+            f"{env['rounds']} rounds of {env['seconds']:g} s over {env['records']:,} records. Load average before the "
+            f"run: {env['load_average_before']:.1f}.")
 
 
 def markdown(results, tables, measured, level):

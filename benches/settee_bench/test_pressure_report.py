@@ -22,17 +22,21 @@ PART = {"records": 1, "quota_mb": 1, "resident": 50, "seconds": 1, "maximum": 1,
 class Explanations(unittest.TestCase):
     def lines(self, **part):
         table = pressure_report.steps_table({**PART, **part}, ["40", "60"])
-        return [line for line in table.splitlines() if line.startswith("- ")]
+        return [line for line in table.splitlines() if line.lstrip().startswith("- ")]
 
     def test_what_was_accepted_needs_none(self):
         self.assertEqual(self.lines(rows=[STEP, STEP], overload=STEP, after=STEP), [])
 
     def test_what_was_not_says_what_was_seen(self):
         self.assertEqual(self.lines(rows=[STEP, PRESSED], overload=SILENT, after=STEP), [
-            '- 60 was not accepted: temporary failures 40 times "More is written than the disk takes"; 10 times "The disk is '
-            'full"; 2 errors Busy (0x85); 1,000 operations never sent; free disk space 9.0 GB at first, 2.0 GB at least, '
-            "data 7.0 GB at most; compaction took 25% of a core, 50% in its busiest second.",
-            "- 150 was not accepted: the queue for the disk grew.",
+            "- 60 was not accepted:",
+            '  - temporary failures 40 times "More is written than the disk takes", 10 times "The disk is full"',
+            "  - 2 errors Busy (0x85)",
+            "  - 1,000 operations never sent",
+            "  - free disk space 9.0 GB at first, 2.0 GB at least, data 7.0 GB at most",
+            "  - compaction took 25% of a core, 50% in its busiest second",
+            "- 150 was not accepted:",
+            "  - the queue for the disk grew",
         ])
 
 

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 70;
-/// CONTRIBUTING asks for 25; more than this has to be read twice.
+/// A longer sentence has to be read twice.
 const SENTENCE_WORDS: usize = 25;
-/// What CONTRIBUTING asks for is held in documents for users and operators.
-const SENTENCE_WORDS_FOR_USERS: usize = 25;
 
 /// From the bottom up: what each crate may use. A crate that is not listed may not exist.
 const EDGES: &[(&str, &[&str])] = &[
@@ -353,20 +351,13 @@ fn sentences_name_their_actor() {
     assert!(wrong.is_empty(), "\n{}\n\nInstead of\n{}\n", wrong.join("\n"), help.join("\n"));
 }
 
-/// Documents at the root, pages of `docs`, and the guide for operators. Decisions and tables of measurements are for others.
-fn is_for_users(path: &str) -> bool {
-    let page = path.strip_prefix("docs/operating/").or_else(|| path.strip_prefix("docs/")).unwrap_or(path);
-    path.ends_with(".md") && !page.contains('/')
-}
-
 #[test]
 fn sentences_can_be_read_once() {
     let (mut counts, mut shown, mut seen) = (BTreeMap::new(), Vec::new(), 0);
     for source in sources(&[".rs", ".md"]) {
         let sentences = source.sentences();
         seen += sentences.len();
-        let most = if is_for_users(&source.path) { SENTENCE_WORDS_FOR_USERS } else { SENTENCE_WORDS };
-        for (line, words) in sentences.into_iter().filter(|(_, words)| *words > most) {
+        for (line, words) in sentences.into_iter().filter(|(_, words)| *words > SENTENCE_WORDS) {
             *counts.entry(source.path.clone()).or_default() += 1;
             shown.push(format!("{}:{line}: a sentence of {words} words", source.path));
         }
