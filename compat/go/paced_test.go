@@ -35,7 +35,7 @@ func (all *failures) note(err error) {
 // More writes than the disk takes, from a client as it comes: the server holds them back so far that it never notices.
 func TestAnOverloadedDiskIsNoError(t *testing.T) {
 	const writers, valueBytes, old = 24, 10_000, 2000
-	node := startNode(t, pacedAddress, "go-paced", "--disk-bytes-per-sec", "1000000")
+	node := startNode(t, pacedAddress, "go-paced", "--disk-bytes-per-sec", "4000000")
 	cluster := must[*gocb.Cluster](t)(gocb.Connect("couchbase://"+pacedAddress, gocb.ClusterOptions{
 		Authenticator: gocb.PasswordAuthenticator{
 			Username: os.Getenv("SETTEE_USERNAME"), Password: os.Getenv("SETTEE_PASSWORD"),

@@ -20,7 +20,7 @@ from settee.node import Node, scratch
 from settee.pressure import PACING, PressureWatch
 
 OWN_ADDRESS = "127.0.31.16"
-BYTES_PER_SECOND = 1_000_000
+BYTES_PER_SECOND = 4_000_000
 WRITERS = 24
 VALUE_BYTES = 10_000
 SECONDS = 12

@@ -16,7 +16,7 @@ const PACING = 3
 describe('an overloaded disk', () => {
   let node, cluster
   before(async () => {
-    node = await startNode(ADDRESS, 'node-paced', '--disk-bytes-per-sec', '1000000')
+    node = await startNode(ADDRESS, 'node-paced', '--disk-bytes-per-sec', '4000000')
     cluster = await couchbase.connect(`couchbase://${ADDRESS}`, { username: USERNAME, password: PASSWORD })
   })
   after(async () => {

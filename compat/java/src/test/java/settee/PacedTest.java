@@ -33,7 +33,7 @@ final class PacedTest {
 
   @Test
   void anOverloadedDiskIsNoError() throws Exception {
-    try (OwnNode node = new OwnNode(ADDRESS, "java-paced", "--disk-bytes-per-sec", "1000000")) {
+    try (OwnNode node = new OwnNode(ADDRESS, "java-paced", "--disk-bytes-per-sec", "4000000")) {
       Cluster cluster = Cluster.connect("couchbase://" + ADDRESS, Connection.USERNAME, Connection.PASSWORD);
       try {
         Bucket bucket = cluster.bucket("main");
