@@ -257,7 +257,8 @@ def test_what_a_killed_client_committed_is_finished_by_another(client, durable, 
         durable.upsert(name, {"n": 1})
     look_after(client, durable)
     with doomed("commit", ADDRESS, "main", key, 10) as process:
-        await_commit(durable, names[0])
+        # The one that is staged last, and stays so the longest.
+        await_commit(durable, names[-1])
         process.kill()
     print(sum(is_staged(durable, name) for name in names), "documents were left")
     eventually(lambda: not any(is_staged(durable, name) for name in names))
