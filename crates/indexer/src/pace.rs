@@ -5,7 +5,7 @@
 //! a part of the time only. A crash costs what was not committed, which is fed again.
 //!
 //! While an index commits, queries see nothing new. Some of those that wait for one change after the other would wait for most of a
-//! commit. So as long as there are such queries, an index commits less often.
+//! commit. So while clients send such queries, an index commits less often.
 
 use std::time::Duration;
 

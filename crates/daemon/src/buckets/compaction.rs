@@ -91,7 +91,7 @@ fn round(bucket: &Bucket, shared: &Shared, shares: &(dyn Fn() -> Shares + Sync),
 }
 
 /// Compacts a bucket because a user asked. It goes on step after step until nothing is left that is worth rewriting,
-/// or as much was read as there was at the start. Under a steady load there is always something more.
+/// or until it has read as many bytes as the bucket had at the start. A steady load always leaves more to rewrite.
 pub(crate) fn compact_whole(bucket: &Bucket, shared: &Shared) {
     let shares = || Shares { time: SHARE_ASKED, disk: disk_share(bucket.space_wanted()) };
     let rests = Rests::new(&shares);
