@@ -90,8 +90,8 @@ fn round(bucket: &Bucket, shared: &Shared, shares: &(dyn Fn() -> Shares + Sync),
     more && !bucket.is_closed()
 }
 
-/// Compacts a bucket because a user asked. It goes on step after step until nothing is left that is worth rewriting,
-/// or until it has read as many bytes as the bucket had at the start. A steady load always leaves more to rewrite.
+/// Compacts a bucket because a user asked. It goes on step after step until nothing is left that is worth rewriting.
+/// A steady load always leaves more, so it also ends once it has read as many bytes as the bucket had at the start.
 pub(crate) fn compact_whole(bucket: &Bucket, shared: &Shared) {
     let shares = || Shares { time: SHARE_ASKED, disk: disk_share(bucket.space_wanted()) };
     let rests = Rests::new(&shares);
