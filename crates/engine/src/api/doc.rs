@@ -178,7 +178,7 @@ pub struct Observed {
 pub struct ObservedSeqno {
     /// The vBucket's current branch.
     pub uuid: VbUuid,
-    /// Synced up to here.
+    /// Synced up to here, and whole after a kill.
     pub persisted: Seqno,
     /// Applied up to here.
     pub current: Seqno,

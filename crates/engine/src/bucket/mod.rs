@@ -300,7 +300,7 @@ impl Bucket {
         }
     }
 
-    /// `SEQNO_PERSISTENCE`: whether everything up to `seqno` is synced. A parked waiter is woken when it is, or
+    /// `SEQNO_PERSISTENCE`: whether everything up to `seqno` is synced, and whole after a kill. A parked waiter is woken when it is, or
     /// when that has become impossible; call again to learn which.
     ///
     /// # Errors
@@ -312,7 +312,7 @@ impl Bucket {
         }
         let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
-        if v.persisted_seqno >= seqno {
+        if v.synced_whole() >= seqno {
             return Ok(Wait::Ready);
         }
         shard.gate.admits_deletes()?;

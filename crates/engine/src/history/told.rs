@@ -124,7 +124,8 @@ pub struct VbHistory {
     pub max_visible: Seqno,
     /// The last prepare.
     pub prepared: Seqno,
-    /// The last mutation that is synced.
+    /// Up to here everything is synced, and whole after a kill. Of a copy that is less than what is synced where that ends inside a
+    /// snapshot.
     pub persisted: Seqno,
     /// Tombstones up to here may be gone.
     pub purge_seqno: Seqno,
@@ -142,7 +143,7 @@ impl VBucket {
             told_to: self.told_to(),
             max_visible: self.marks.visible,
             prepared: self.marks.prepared,
-            persisted: self.persisted_seqno,
+            persisted: self.synced_whole(),
             purge_seqno: self.purge_seqno,
             manifest_uid: self.manifest_uid,
         }

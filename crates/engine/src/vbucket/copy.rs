@@ -97,13 +97,30 @@ impl VBucket {
         true
     }
 
+    /// What a kill leaves of it. A restart finds a copy whole up to where a snapshot began, if what is synced ends inside that. An
+    /// election goes by this: what lies behind counts for as little as what is not synced.
+    pub(crate) fn synced_whole(&self) -> Seqno {
+        let synced = self.persisted_seqno;
+        self.following.snapshots.around(synced).map_or(synced, |(start, _)| start)
+    }
+
+    /// Whether the rest of a whole snapshot has to be synced before a durable write in it is safe that is synced itself.
+    fn awaits_rest(&self) -> bool {
+        let synced = self.persisted_seqno;
+        let inside = self.following.snapshots.around_closed(synced);
+        inside.is_some_and(|(start, _)| self.pending.has_for_disk(start, synced))
+    }
+
     /// More may be acknowledged: a snapshot has become whole, or something was synced.
     pub(crate) fn raise_high_prepared(&mut self, is_persistent: bool, deferred: &mut DeferredEffects<'_>) {
         let synced = match (is_persistent, self.following.has_new_log) {
             (false, _) => Seqno(u64::MAX),
-            (true, false) => self.persisted_seqno,
+            (true, false) => self.synced_whole(),
             (true, true) => Seqno(0),
         };
+        if self.awaits_rest() {
+            deferred.flush_durable();
+        }
         if self.following.disk_end > synced {
             return;
         }

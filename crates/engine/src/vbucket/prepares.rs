@@ -157,6 +157,12 @@ impl Prepares {
         Some(Seqno(first.get().saturating_sub(1)))
     }
 
+    /// Whether one that has to be on disk is in progress above a seqno, and not above another one.
+    pub(crate) fn has_for_disk(&self, above: Seqno, to: Seqno) -> bool {
+        let mut between = self.order.range((Bound::Excluded(above), Bound::Included(to)));
+        between.any(|(&seqno, _)| self.at(seqno).is_some_and(|prepare| prepare.level.needs_disk()))
+    }
+
     /// Another node may have acknowledged any of them, or will.
     pub(crate) fn disown(&mut self) {
         let seqnos: Vec<_> = self.order.values().copied().collect();

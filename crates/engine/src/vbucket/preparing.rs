@@ -126,10 +126,10 @@ impl VBucket {
         if self.role != VbRole::Active || self.pending.order.is_empty() {
             return Vec::new();
         }
-        let reached = self.chains.reached();
+        let (reached, synced) = (self.chains.reached(), self.synced_whole());
         let is_ready = |seqno: Seqno| {
             let needs_disk = self.pending.at(seqno).is_some_and(|prepare| prepare.level.needs_disk());
-            seqno <= reached && (!needs_disk || seqno <= self.persisted_seqno)
+            seqno <= reached && (!needs_disk || seqno <= synced)
         };
         let ready = self.pending.order.keys().copied().take_while(|&seqno| is_ready(seqno)).take(count);
         ready.map_while(|seqno| Some((seqno, self.pending.hold(env, seqno)?))).collect()

@@ -91,15 +91,23 @@ impl Snapshots {
 
     /// The snapshot that a copy with everything up to a seqno is in the middle of.
     pub(crate) fn around(&self, seqno: Seqno) -> Option<(Seqno, Seqno)> {
-        let open = self.open.map(|open| (open.start, open.end));
-        let all = self.unsynced.iter().copied().chain(open);
-        all.into_iter().find(|&(start, end)| start < seqno && seqno < end)
+        let open = self.open.map(|open| (open.start, open.end)).filter(|range| is_inside(seqno, range));
+        self.around_closed(seqno).or(open)
+    }
+
+    /// The same, if all of it has come.
+    pub(crate) fn around_closed(&self, seqno: Seqno) -> Option<(Seqno, Seqno)> {
+        self.unsynced.iter().copied().find(|range| is_inside(seqno, range))
     }
 
     /// Whether a copy with everything up to a seqno lacks part of the first snapshot.
     pub(crate) fn is_in_first(&self, seqno: Seqno) -> bool {
         self.first_end.is_some_and(|end| seqno < end)
     }
+}
+
+fn is_inside(seqno: Seqno, &(start, end): &(Seqno, Seqno)) -> bool {
+    start < seqno && seqno < end
 }
 
 #[cfg(test)]

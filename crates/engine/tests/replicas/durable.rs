@@ -1,14 +1,14 @@
 //! What durable writes wait for, by their level and by the copies that there are.
 
 use base::{
-    Seqno, Status, VbRole,
+    Seqno, Status, VbRole, VbUuid,
     bucket::{BucketKind, DurabilityLevel},
 };
-use settee_engine::{Durable, Topology};
+use settee_engine::{Durable, ReplicaKind, Topology, Work};
 
 use crate::{
-    A, B, EVERYWHERE, MAJORITY, WAITER, alone, both, get, get_replica, node, pair, set, status,
-    support::pipe::VB,
+    A, B, EVERYWHERE, MAJORITY, WAITER, alone, both, get, get_replica, item, marker, node, pair, set, status,
+    support::{Rig, pipe::VB},
 };
 
 #[test]
@@ -94,4 +94,57 @@ fn without_enough_copies_nothing_happens_at_all() {
     active.bucket.set_topology(VB, 2, alone(A, 1), active.now()).unwrap();
     assert!(!set(&active, b"\0l", b"v", MAJORITY).unwrap().wait, "one copy is its own majority");
     assert_eq!(get(&active, b"\0k").unwrap(), b"v", "of what was in progress too");
+}
+
+/// A write that has to be on disks, in a snapshot from 1 to 4.
+const PREPARED: Seqno = Seqno(3);
+
+/// A copy that has all of that snapshot, of which all but the last item is synced.
+fn synced_inside_a_snapshot(from_disk: bool) -> Rig {
+    let mut replica = node(BucketKind::Couchbase, VbRole::Dead);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    let inflow = replica.bucket.replica_begin(VB, 1, replica.now()).unwrap().inflow;
+    replica.bucket.replica_accept_log(inflow, &[(VbUuid(77), Seqno(0))], replica.now()).unwrap();
+    let begin =
+        |replica: &Rig, marker| replica.bucket.replica_marker(inflow, &marker, replica.now()).unwrap();
+    let tell = |replica: &Rig, item| replica.bucket.replica_item(inflow, &item, replica.now()).unwrap();
+    begin(&replica, marker(0, 1, false));
+    tell(&replica, item(ReplicaKind::Mutation, b"\0j", 1));
+    replica.flush();
+    begin(&replica, marker(1, 4, from_disk));
+    tell(&replica, item(ReplicaKind::Mutation, b"\0k", 2));
+    tell(&replica, item(ReplicaKind::Prepare { level: EVERYWHERE, deleted: false }, b"\0l", 3));
+    replica.flush();
+    replica.recorder.work.lock().clear();
+    tell(&replica, item(ReplicaKind::Mutation, b"\0m", 4));
+    replica
+}
+
+/// A kill leaves a copy whole up to where a snapshot began, if what it has synced ends inside. An election takes another copy that
+/// has a little of the rest.
+#[test]
+fn a_write_that_is_to_be_on_disks_is_held_once_a_kill_leaves_its_snapshot_whole() {
+    for from_disk in [false, true] {
+        let held_after_a_kill = status(&synced_inside_a_snapshot(from_disk).crash()).held;
+        assert_eq!(held_after_a_kill, Seqno(1));
+        let mut replica = synced_inside_a_snapshot(from_disk);
+        assert!(replica.bucket.high_prepared(VB).unwrap() < PREPARED, "what is synced ends inside");
+        let said = status(&replica);
+        assert_eq!((said.promotable, said.history.persisted), (Seqno(4), held_after_a_kill));
+        assert_eq!(*replica.recorder.work.lock(), [Work::Flush(0)], "the rest is synced at once");
+        replica.flush();
+        assert_eq!(replica.bucket.high_prepared(VB), Ok(PREPARED));
+        assert_eq!(status(&replica).history.persisted, Seqno(4));
+        assert_eq!(status(&replica.crash()).held, Seqno(4));
+    }
+}
+
+/// The same of a copy that takes over before the rest is synced: it commits what it was told of once a kill leaves that whole.
+#[test]
+fn a_copy_that_takes_over_commits_what_is_to_be_on_disks_once_a_kill_leaves_it_whole() {
+    let mut replica = synced_inside_a_snapshot(false);
+    replica.bucket.activate(VB, 2, alone(B, 1), replica.now()).unwrap();
+    assert_eq!(status(&replica).prepares, 1, "what is synced ends inside");
+    replica.flush();
+    assert_eq!(status(&replica).prepares, 0);
 }

@@ -26,8 +26,9 @@ impl Bucket {
             VbRole::Replica => v.settle_replica(&ctx.env, key)?,
             _ => v.settle(&ctx.env, key, &mut deferred)?,
         };
+        let whole = v.synced_whole();
         if let Some(item) = v.shown(&ctx.env, key) {
-            let synced = ctx.env.is_persistent() && !item.is_dirty();
+            let synced = ctx.env.is_persistent() && !item.is_dirty() && item.seqno() <= whole;
             let state = if synced { ObservedState::Persisted } else { ObservedState::InMemory };
             return Ok(Observed { state, cas: item.cas() });
         }
@@ -59,7 +60,7 @@ impl Bucket {
         };
         Ok(ObservedSeqno {
             uuid: v.failover.uuid(),
-            persisted: v.persisted_seqno,
+            persisted: v.synced_whole(),
             current: v.high_seqno,
             failed_over,
         })
