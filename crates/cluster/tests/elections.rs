@@ -576,6 +576,24 @@ fn a_node_leaves_once_the_disks_that_are_left_have_what_was_acknowledged_in_memo
     assert!(say(true, 15, [9, 9]), "what came later is on disk when it is acknowledged");
 }
 
+/// Durable writes that are in progress would be handed to it, and could end only on that disk.
+#[test]
+fn no_active_role_goes_to_a_copy_whose_disk_takes_nothing() {
+    for (persisted, moves) in [(0, false), (9, true)] {
+        let mut cluster = Cluster::new(VbPlan::settled(nodes(&[0, 1]), 5));
+        cluster.meta.level = LEVEL;
+        let start = StartGracefulFailover { id: "g".into(), nodes: nodes(&[0]), now_ms: 0 };
+        cluster.apply(&[Command::StartGracefulFailover(start)]);
+        let active = VbReport { role: VbRole::Active, to_disk: true, ..whole(9) };
+        let follows = VbReport { following: true, persisted: Seqno(persisted), ..whole(9) };
+        cluster.copies.extend([(0, active), (1, follows)]);
+        cluster.run(60_000);
+        // No copy here is ever sealed, so a handover that began is given up again, with another term.
+        let has_begun = cluster.plan().term > 5 || matches!(cluster.plan().phase, VbPhase::Handover { .. });
+        assert_eq!(has_begun, moves, "{persisted}: {:?}", cluster.plan());
+    }
+}
+
 /// One of two copies has left in good order, and nothing is heard of the other one yet. The metadata are at that level.
 fn left_gracefully(level: u32) -> Cluster {
     let mut cluster = Cluster::new(VbPlan::settled(nodes(&[1, 0]), 4));

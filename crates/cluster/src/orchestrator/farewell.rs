@@ -23,6 +23,13 @@ pub(super) struct Floors {
     known: BTreeMap<BucketUuid, BTreeMap<VbId, (u64, Seqno)>>,
 }
 
+impl Floors {
+    /// How far the active copy of a vBucket had got, in the term of this plan.
+    pub(super) fn of(&self, bucket: &BucketUuid, vb: VbId, plan: &VbPlan) -> Option<Seqno> {
+        self.known.get(bucket)?.get(&vb).filter(|known| known.0 == plan.term).map(|known| known.1)
+    }
+}
+
 impl Orchestrator {
     /// Notes floors of vBuckets that nodes leave, and forgets those of others.
     pub(super) fn note_floors(&mut self, meta: &Metadata) {
@@ -57,11 +64,9 @@ impl Orchestrator {
             return None;
         }
         meta.buckets.values().find_map(|bucket| {
-            let (leaving, floors) = (meta.synced_beside(bucket.kind), self.floors.known.get(&bucket.uuid));
+            let leaving = meta.synced_beside(bucket.kind);
             let unsynced = |(at, plan): (usize, &VbPlan)| {
-                let vb = VbId(at as u16);
-                let floor = floors.and_then(|floors| floors.get(&vb)).map(|known| known.1);
-                self.scene(meta, (bucket, vb, plan, None), now_ms).unsynced(leaving, floor)
+                self.scene(meta, (bucket, VbId(at as u16), plan, None), now_ms).unsynced(leaving)
             };
             Some((bucket.vbs.iter().enumerate().find_map(unsynced)?, bucket.uuid.clone()))
         })

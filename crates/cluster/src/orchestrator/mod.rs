@@ -345,7 +345,8 @@ impl Orchestrator {
         let is_cooling = self.given_up(&bucket.uuid, vb).is_some_and(|given_up| now_ms < given_up.until_ms);
         let heard = &self.heard;
         let moving_ms = self.tracker.moving_ms(now_ms);
-        Scene { meta, heard, bucket, vb, plan, target, note, behind, moving_ms, is_cooling, now_ms }
+        let floor = self.floors.of(&bucket.uuid, vb, plan);
+        Scene { meta, heard, bucket, vb, plan, target, note, behind, floor, moving_ms, is_cooling, now_ms }
     }
 
     fn given_up(&self, bucket: &BucketUuid, vb: VbId) -> Option<&GivenUp> {

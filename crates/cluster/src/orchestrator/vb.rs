@@ -83,6 +83,8 @@ pub(super) struct Scene<'a> {
     pub(super) note: Option<&'a Note>,
     /// How far those are behind to whom the active role is to go, once their copies are whole.
     pub(super) behind: Option<Behind>,
+    /// While nodes leave gracefully: how far the active copy had got when its durable writes began to go to disk, once it has said so.
+    pub(super) floor: Option<Seqno>,
     /// For how long this leader has seen the rebalance go on.
     pub(super) moving_ms: u64,
     /// Whether a handover was given up not long ago.
@@ -398,15 +400,21 @@ impl Scene<'_> {
         let active = self.plan.active()?;
         let (gone, left): (Vec<NodeId>, Vec<NodeId>) =
             self.plan.chain.iter().partition(|node| leaving.contains(node));
-        left.into_iter().find(|&node| !gone.is_empty() && !self.is_well(active, node))
+        // Durable writes go to the disks that are left. A disk that takes nothing would hold them up for ever once the role is there.
+        let is_synced = |node| self.meta.synced_beside(self.bucket.kind).is_empty() || self.is_synced(node);
+        left.into_iter().find(|&node| !gone.is_empty() && !(self.is_well(active, node) && is_synced(node)))
     }
 
-    /// Where nodes of the chain are `leaving`: one of the other nodes that is not known to have everything on disk up to `floor`.
-    pub(super) fn unsynced(&self, leaving: &[NodeId], floor: Option<Seqno>) -> Option<NodeId> {
+    /// Where nodes of the chain are `leaving`: one of the other nodes that is not known to have on disk what was there when durable
+    /// writes began to go there.
+    pub(super) fn unsynced(&self, leaving: &[NodeId]) -> Option<NodeId> {
         let (gone, left): (Vec<NodeId>, Vec<NodeId>) =
             self.plan.chain.iter().partition(|node| leaving.contains(node));
-        let has = |node: NodeId| floor.is_some_and(|floor| self.has_on_disk(node, floor));
-        left.into_iter().find(|&node| !gone.is_empty() && !has(node))
+        left.into_iter().find(|&node| !gone.is_empty() && !self.is_synced(node))
+    }
+
+    fn is_synced(&self, node: NodeId) -> bool {
+        self.floor.is_some_and(|floor| self.has_on_disk(node, floor))
     }
 
     /// Whether a copy holds everything of the active one's history up to `seqno` on disk.
