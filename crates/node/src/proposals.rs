@@ -5,6 +5,9 @@
 //! and the list of its proposer's other proposals that have not ended ([`Place`]). Its proposer hears how it ended from what was agreed
 //! on, and from nobody else.
 //!
+//! What the leader decides goes another way: it is handed over once, to the leader's own consensus, in the term in which it was decided.
+//! So all that follows from what is known by then is agreed on behind it. Any later, it could undo what it knows nothing of.
+//!
 //! Times are milliseconds of a clock that does not jump.
 
 use std::collections::BTreeMap;
@@ -76,8 +79,8 @@ impl<W> Proposals<W> {
 pub struct Part {
     /// It votes, applies and proposes.
     pub takes_part: bool,
-    /// It leads.
-    pub leads: bool,
+    /// The term in which it leads, if it does.
+    pub leads_in: Option<u64>,
     /// The node that leads, as far as is known here.
     pub leader: Option<NodeId>,
     /// This node.
@@ -86,7 +89,7 @@ pub struct Part {
 
 /// Whether this node may propose something, by what it knows: see [`Metadata::may_propose`]. One that leads says what the cluster needs.
 fn may_propose(part: Part, known: &Metadata, command: &Command) -> bool {
-    part.leads || known.may_propose(part.me, command).is_ok()
+    part.leads_in.is_some() || known.may_propose(part.me, command).is_ok()
 }
 
 /// What to do about a proposal.
@@ -109,6 +112,8 @@ pub enum GivenUp {
     TookTooLong,
     /// This node was failed over.
     FailedOver,
+    /// The leader decided it, and leads no more, or its consensus has not taken it at once.
+    NotLeading,
 }
 
 /// One proposal on its way.
@@ -118,9 +123,12 @@ pub struct Proposing {
     command: Command,
     /// What this node knew before it proposed that, where proposals say so.
     seen: Option<u64>,
+    /// The term whose leader has decided that; none for what anybody else wants.
+    decided_in: Option<u64>,
     until: u64,
     again_at: u64,
     was_handed: bool,
+    was_refused: bool,
 }
 
 impl Proposing {
@@ -131,7 +139,22 @@ impl Proposing {
     pub fn new(id: ProposalId, command: Command, known: &Metadata, now: u64) -> Result<Self, ClusterError> {
         known.admits(&command)?;
         let seen = known.places_proposals().then_some(known.version);
-        Ok(Self { id, command, seen, until: now + PROPOSAL_MILLIS, again_at: now, was_handed: false })
+        Ok(Self {
+            id,
+            command,
+            seen,
+            decided_in: None,
+            until: now + PROPOSAL_MILLIS,
+            again_at: now,
+            was_handed: false,
+            was_refused: false,
+        })
+    }
+
+    /// The same, of what the leader of a term has decided ([`crate::Leadership::look`]).
+    #[must_use]
+    pub fn decided_in(self, term: u64) -> Self {
+        Self { decided_in: Some(term), ..self }
     }
 
     /// What is to be done now, by what this node knows. `lowest_open`: see [`Proposals::lowest_open`].
@@ -143,6 +166,9 @@ impl Proposing {
         if !self.was_handed && !may_propose(part, known, &self.command) {
             return Next::GiveUp(GivenUp::FailedOver);
         }
+        if let Some(term) = self.decided_in {
+            return self.next_of_decision(term, part, lowest_open, now);
+        }
         if now < self.again_at {
             return Next::Rest(self.again_at - now);
         }
@@ -151,19 +177,37 @@ impl Proposing {
         }
         self.was_handed = true;
         let to = part.leader.filter(|leader| *leader != part.me);
-        if !part.leads && to.is_none() {
+        if part.leads_in.is_none() && to.is_none() {
             self.handed(false, now);
             return Next::Rest(UNTAKEN_AGAIN_MILLIS);
         }
         // It may be that nobody says whether it was taken.
         self.again_at = now + TAKING_MILLIS;
+        Next::Hand(self.proposal(lowest_open), to.filter(|_| part.leads_in.is_none()))
+    }
+
+    fn next_of_decision(&mut self, term: u64, part: Part, lowest_open: u64, now: u64) -> Next {
+        if part.leads_in != Some(term) || self.was_refused {
+            return Next::GiveUp(GivenUp::NotLeading);
+        }
+        if !self.was_handed {
+            self.was_handed = true;
+            return Next::Hand(self.proposal(lowest_open), None);
+        }
+        if now >= self.until {
+            return Next::GiveUp(GivenUp::TookTooLong);
+        }
+        Next::Rest(TAKEN_AGAIN_MILLIS.min(self.until - now))
+    }
+
+    fn proposal(&self, lowest_open: u64) -> Box<Proposal> {
         let place = self.seen.map(|seen| Place { open: lowest_open, seen });
-        let proposal = Proposal { id: self.id, place, command: self.command.clone() };
-        Next::Hand(Box::new(proposal), to.filter(|_| !part.leads))
+        Box::new(Proposal { id: self.id, place, command: self.command.clone() })
     }
 
     /// It was handed over: whether it was taken, as far as is known.
     pub fn handed(&mut self, taken: bool, now: u64) {
+        self.was_refused |= !taken;
         self.again_at = now + if taken { TAKEN_AGAIN_MILLIS } else { UNTAKEN_AGAIN_MILLIS };
     }
 
@@ -184,7 +228,7 @@ mod tests {
 
     fn part(leader: Option<u16>) -> Part {
         let leader = leader.map(NodeId);
-        Part { takes_part: true, leads: leader == Some(ME), leader, me: ME }
+        Part { takes_part: true, leads_in: (leader == Some(ME)).then_some(4), leader, me: ME }
     }
 
     fn proposing(now: u64) -> Proposing {
@@ -222,7 +266,7 @@ mod tests {
         let mut proposing = proposing(0);
         assert_eq!(proposing.next(part(None), &known(), 3, 0), Next::Rest(UNTAKEN_AGAIN_MILLIS));
         // A node that has just lost the leadership may not know better yet.
-        let deposed = Part { leads: false, ..part(Some(1)) };
+        let deposed = Part { leads_in: None, ..part(Some(1)) };
         assert_eq!(proposing.next(deposed, &known(), 3, 50), Next::Rest(UNTAKEN_AGAIN_MILLIS));
         assert_eq!(handed_to(&proposing.next(part(Some(2)), &known(), 3, 100)), Some(Some(NodeId(2))));
     }
@@ -256,6 +300,28 @@ mod tests {
         assert_eq!(proposing.next(part(Some(2)), &known(), 3, 17_000), Next::GiveUp(GivenUp::TookTooLong));
         let apart = Part { takes_part: false, ..part(Some(2)) };
         assert_eq!(proposing.next(apart, &known(), 3, 1), Next::GiveUp(GivenUp::TakesNoPart));
+    }
+
+    /// Between an earlier decision and its application another leader could have done what makes it wrong.
+    #[test]
+    fn what_a_leader_has_decided_is_handed_over_once_and_in_its_term() {
+        let decided = |now| proposing(now).decided_in(4);
+        let not_leading = Next::GiveUp(GivenUp::NotLeading);
+        assert_eq!(decided(0).next(part(Some(2)), &known(), 3, 0), not_leading, "another node leads");
+        let again = Part { leads_in: Some(5), ..part(Some(1)) };
+        assert_eq!(decided(0).next(again, &known(), 3, 0), not_leading, "another has led in between");
+        let mut taken = decided(0);
+        assert_eq!(handed_to(&taken.next(part(Some(1)), &known(), 3, 0)), Some(None));
+        taken.handed(true, 0);
+        let rests = Next::Rest(TAKEN_AGAIN_MILLIS);
+        assert_eq!(taken.next(part(Some(1)), &known(), 3, 5_000), rests, "it is not handed over again");
+        assert_eq!(taken.next(again, &known(), 3, 5_000), not_leading);
+        let too_long = Next::GiveUp(GivenUp::TookTooLong);
+        assert_eq!(taken.next(part(Some(1)), &known(), 3, PROPOSAL_MILLIS), too_long);
+        let mut refused = decided(0);
+        assert!(handed_to(&refused.next(part(Some(1)), &known(), 3, 0)).is_some());
+        refused.handed(false, 0);
+        assert_eq!(refused.next(part(Some(1)), &known(), 3, 100), not_leading);
     }
 
     #[test]

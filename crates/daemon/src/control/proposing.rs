@@ -6,7 +6,10 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Applied as CommandApplied, ClusterError, Command, consensus::Proposal};
+use cluster::{
+    Applied as CommandApplied, ClusterError, Command,
+    consensus::{Proposal, ProposalId},
+};
 use node::{GivenUp, Next, Part, Proposing};
 use tokio::{sync::watch, time::timeout};
 
@@ -16,7 +19,7 @@ use crate::{
         identity::{change_of_address, founding_of_authority},
         options::PortsInUse,
     },
-    talk::proposals,
+    talk::proposals::{self, Ended},
 };
 
 /// How soon a node looks again whether the cluster knows where it listens.
@@ -26,11 +29,27 @@ impl Control {
     /// Has the cluster agree on a command, wherever its leader is; when it resolves with success, it was carried out
     /// here.
     pub(crate) async fn propose(&self, command: Command) -> Result<CommandApplied, ClusterError> {
+        let (id, ended) = self.proposals.begin();
+        let proposing = Proposing::new(id, command, &self.metadata.load(), 0)?;
+        self.see_through(id, proposing, ended).await
+    }
+
+    /// The same for what this node has decided as the leader of a term: see [`Proposing::decided_in`].
+    pub(crate) async fn decide(&self, command: Command, term: u64) -> Result<CommandApplied, ClusterError> {
+        let (id, ended) = self.proposals.begin();
+        // What some would not understand is not even proposed; the leader looks again.
+        let proposing = Proposing::new(id, command, &self.metadata.load(), 0)?.decided_in(term);
+        self.see_through(id, proposing, ended).await
+    }
+
+    async fn see_through(
+        &self,
+        id: ProposalId,
+        mut proposing: Proposing,
+        mut ended: Ended,
+    ) -> Result<CommandApplied, ClusterError> {
         let began = Instant::now();
         let now = || began.elapsed().as_millis() as u64;
-        let (id, mut ended) = self.proposals.begin();
-        // What some would not understand is not even proposed; the leader looks again.
-        let mut proposing = Proposing::new(id, command, &self.metadata.load(), 0)?;
         loop {
             let (part, lowest_open) = (self.part(), self.proposals.lowest_open(id));
             let next = proposing.next(part, &self.metadata.load(), lowest_open, now());
@@ -52,7 +71,7 @@ impl Control {
     fn part(&self) -> Part {
         Part {
             takes_part: self.agreement.takes_part(),
-            leads: self.leads(),
+            leads_in: self.leads_in(),
             leader: self.leader(),
             me: self.this_id(),
         }
@@ -61,6 +80,7 @@ impl Control {
     fn given_up(&self, why: GivenUp) -> ClusterError {
         let trouble = self.agreement.trouble();
         ClusterError::Failed(match why {
+            GivenUp::NotLeading => "this node does not lead any more, or could not take it".into(),
             GivenUp::FailedOver => return ClusterError::failed_over(&self.metadata.load()),
             // Nobody would tell this node how it ended.
             GivenUp::TakesNoPart => {

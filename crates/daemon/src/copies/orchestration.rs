@@ -64,27 +64,25 @@ impl Orchestration {
                 }
                 continue;
             }
-            for command in self.look(&control) {
-                tokio::spawn(Arc::clone(&self).propose(Arc::clone(&control), command));
+            // What is decided belongs to the term by whose knowledge it is.
+            let term = control.leads_in().filter(|_| control.caught_up());
+            let decided = self.leadership.lock().look(term, &control.metadata(), self.now_millis());
+            let Some(term) = term else { continue };
+            for command in decided {
+                tokio::spawn(Arc::clone(&self).decide(Arc::clone(&control), command, term));
             }
         }
     }
 
     /// Has the cluster agree on something. That may take long, and what is heard meanwhile must not be missed.
-    async fn propose(self: Arc<Self>, control: Arc<Control>, command: Command) {
-        let outcome = control.propose(command.clone()).await;
+    async fn decide(self: Arc<Self>, control: Arc<Control>, command: Command, term: u64) {
+        let outcome = control.decide(command.clone(), term).await;
         self.leadership.lock().ended(&command, outcome.is_ok());
         match outcome {
             Ok(_) => self.reported.notify_one(),
             // The leader of that time looks again.
             Err(error) => tracing::debug!(%error, "a change of the map was not accepted"),
         }
-    }
-
-    /// What is to be changed now.
-    fn look(&self, control: &Control) -> Vec<Command> {
-        let term = control.leads_in().filter(|_| control.caught_up());
-        self.leadership.lock().look(term, &control.metadata(), self.now_millis())
     }
 
     /// Unix milliseconds that never jump, as counted since the start of this process.

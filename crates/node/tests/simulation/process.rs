@@ -330,11 +330,21 @@ impl Process {
         }
     }
 
-    /// Has the cluster agree on a command, if it can; its name, unless some would not understand it.
-    pub(crate) fn propose(&mut self, command: Command, is_leaders: bool, ms: u64) -> Option<ProposalId> {
-        let id = self.proposals.begin(|_| None);
+    /// Has the cluster agree on a command, if it can; its name, unless some would not understand it. `decided_in`: the term whose leader
+    /// has decided it, if it is the leader's.
+    pub(crate) fn propose(
+        &mut self,
+        command: Command,
+        decided_in: Option<u64>,
+        ms: u64,
+    ) -> Option<ProposalId> {
+        let (id, is_leaders) = (self.proposals.begin(|_| None), decided_in.is_some());
         match Proposing::new(id, command.clone(), &self.metadata, ms) {
             Ok(proposing) => {
+                let proposing = match decided_in {
+                    Some(term) => proposing.decided_in(term),
+                    None => proposing,
+                };
                 *self.proposals.get_mut(id).expect("it has just begun") =
                     Some(Proposed { proposing, is_leaders });
                 Some(id)
@@ -371,8 +381,8 @@ impl Process {
         let ids: Vec<ProposalId> = self.proposals.ids().collect();
         for id in ids {
             let (lowest_open, group) = (self.proposals.lowest_open(id), self.part.group());
-            let (takes_part, leads, leader) = (group.broken().is_none(), group.leads(), group.leader());
-            let part = Part { takes_part, leads, leader, me: self.id };
+            let (takes_part, leads_in, leader) = (group.broken().is_none(), group.leads_in(), group.leader());
+            let part = Part { takes_part, leads_in, leader, me: self.id };
             let Some(Some(proposed)) = self.proposals.get_mut(id) else { continue };
             match proposed.proposing.next(part, &self.metadata, lowest_open, ms) {
                 Next::Rest(_) => {}
@@ -613,7 +623,7 @@ impl Process {
         let ms = outside.now.mono_millis;
         let term = self.part.group().leads_in().filter(|_| self.caught_up);
         for command in self.leadership.look(term, &self.metadata, outside.lease_now) {
-            let _ = self.propose(command, true, ms);
+            let _ = self.propose(command, term, ms);
         }
     }
 

@@ -26,7 +26,7 @@ impl Process {
         }
         let next = settee_node::AtAnyPrice::new(nodes.clone(), ms);
         let command = Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false });
-        if let Some(id) = self.propose(command.clone(), false, ms) {
+        if let Some(id) = self.propose(command.clone(), None, ms) {
             self.at_any_price = Some(AtAnyPrice { command, id, next });
         }
     }

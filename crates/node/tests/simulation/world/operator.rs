@@ -328,7 +328,7 @@ impl World {
         let machine = self.machine(id);
         let ms = machine.clock.now(at).mono_millis;
         if let Some(process) = &mut machine.process {
-            let _ = process.propose(command, false, ms);
+            let _ = process.propose(command, None, ms);
         }
     }
 }
