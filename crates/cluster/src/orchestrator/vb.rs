@@ -400,13 +400,14 @@ impl Scene<'_> {
         let active = self.plan.active()?;
         let (gone, left): (Vec<NodeId>, Vec<NodeId>) =
             self.plan.chain.iter().partition(|node| leaving.contains(node));
-        // Durable writes go to the disks that are left. A disk that takes nothing would hold them up for ever once the role is there.
-        let is_synced = |node| self.meta.synced_beside(self.bucket.kind).is_empty() || self.is_synced(node);
-        left.into_iter().find(|&node| !gone.is_empty() && !(self.is_well(active, node) && is_synced(node)))
+        let goes_by_disks = !self.meta.synced_beside(self.bucket.kind).is_empty();
+        // A disk that takes nothing would hold up durable writes for ever, once the role is there.
+        let is_ready = |node| self.is_well(active, node) && (!goes_by_disks || self.is_synced(node));
+        left.into_iter().find(|&node| !gone.is_empty() && !is_ready(node))
     }
 
-    /// Where nodes of the chain are `leaving`: one of the other nodes that is not known to have on disk what was there when durable
-    /// writes began to go there.
+    /// Where nodes of the chain are `leaving`: one of the others which may lack something on disk. What counts is what was there when
+    /// durable writes began to go to disks.
     pub(super) fn unsynced(&self, leaving: &[NodeId]) -> Option<NodeId> {
         let (gone, left): (Vec<NodeId>, Vec<NodeId>) =
             self.plan.chain.iter().partition(|node| leaving.contains(node));

@@ -139,7 +139,7 @@ fn a_write_that_is_to_be_on_disks_is_held_once_a_kill_leaves_its_snapshot_whole(
     }
 }
 
-/// The same of a copy that takes over before the rest is synced: it commits what it was told of once a kill leaves that whole.
+/// The same of a copy that takes over before the rest is synced. What it commits is whole after a kill.
 #[test]
 fn a_copy_that_takes_over_commits_what_is_to_be_on_disks_once_a_kill_leaves_it_whole() {
     let mut replica = synced_inside_a_snapshot(false);

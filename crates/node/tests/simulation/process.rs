@@ -5,6 +5,7 @@
 mod at_any_price;
 mod leaving;
 mod old_log;
+mod proposing;
 mod view;
 
 use std::{
@@ -23,7 +24,7 @@ use cluster::{
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
-    Applied, Leadership, LogWriter, MetadataState, Next, NextWrite, Part, Participant, Proposals, Proposing,
+    Applied, Leadership, LogWriter, MetadataState, NextWrite, Participant, Proposals, Proposing,
     REOPEN_MILLIS, Reconciler, Reporter, Start, Taken, WriteEnded, stands_still,
 };
 
@@ -327,92 +328,6 @@ impl Process {
                 Some(WriteEnded::Again(_)) | None => {}
             }
             self.take_turn(outside);
-        }
-    }
-
-    /// Has the cluster agree on a command, if it can; its name, unless some would not understand it. `decided_in`: the term whose leader
-    /// has decided it, if it is the leader's.
-    pub(crate) fn propose(
-        &mut self,
-        command: Command,
-        decided_in: Option<u64>,
-        ms: u64,
-    ) -> Option<ProposalId> {
-        let (id, is_leaders) = (self.proposals.begin(|_| None), decided_in.is_some());
-        match Proposing::new(id, command.clone(), &self.metadata, ms) {
-            Ok(proposing) => {
-                let proposing = match decided_in {
-                    Some(term) => proposing.decided_in(term),
-                    None => proposing,
-                };
-                *self.proposals.get_mut(id).expect("it has just begun") =
-                    Some(Proposed { proposing, is_leaders });
-                Some(id)
-            }
-            Err(_) => {
-                self.forget(id, is_leaders.then_some(&command));
-                None
-            }
-        }
-    }
-
-    /// Whether a proposal of this process has not ended.
-    pub(crate) fn has_proposed(&self) -> bool {
-        self.proposals.ids().next().is_some() || self.at_any_price.is_some()
-    }
-
-    /// Its proposals and reports that have not ended: shown where a run fails.
-    pub(crate) fn what_is_open(&self) -> String {
-        let proposals: Vec<_> = self.proposals.ids().collect();
-        let report = self.report.as_ref().map(|report| (report.applied, report.stands_still));
-        format!("proposals {proposals:?}, {:?}, (applied, stands still) {report:?}", self.reporter)
-    }
-
-    /// A proposal was given up; of the orchestrator if it is this one.
-    fn forget(&mut self, id: ProposalId, leaders: Option<&Command>) {
-        self.proposals.ended(id);
-        if let Some(command) = leaders {
-            self.leadership.ended(command, false);
-        }
-    }
-
-    fn propose_again(&mut self, outside: &mut Outside<'_>) {
-        let ms = outside.now.mono_millis;
-        let ids: Vec<ProposalId> = self.proposals.ids().collect();
-        for id in ids {
-            let (lowest_open, group) = (self.proposals.lowest_open(id), self.part.group());
-            let (takes_part, leads_in, leader) = (group.broken().is_none(), group.leads_in(), group.leader());
-            let part = Part { takes_part, leads_in, leader, me: self.id };
-            let Some(Some(proposed)) = self.proposals.get_mut(id) else { continue };
-            match proposed.proposing.next(part, &self.metadata, lowest_open, ms) {
-                Next::Rest(_) => {}
-                Next::Hand(proposal, None) => {
-                    outside.proposed.push(Proposal::clone(&proposal));
-                    let taken = self.part.propose(Some(self.id), &proposal).is_ok();
-                    self.handed(id, taken, ms);
-                }
-                Next::Hand(proposal, to) => {
-                    outside.proposed.push(Proposal::clone(&proposal));
-                    outside.send(self.id, to, Message::Propose(proposal));
-                }
-                Next::GiveUp(_) => {
-                    let command = proposed.is_leaders.then(|| proposed.proposing.command().clone());
-                    self.forget(id, command.as_ref());
-                }
-            }
-        }
-    }
-
-    /// Another node takes this one for the leader.
-    pub(crate) fn take_proposal(&mut self, proposal: &Proposal, from: Place, outside: &mut Outside<'_>) {
-        let taken = self.part.propose(from, proposal).is_ok();
-        outside.send(self.id, from, Message::Proposed { id: proposal.id, taken });
-    }
-
-    /// A proposal was handed over.
-    pub(crate) fn handed(&mut self, id: ProposalId, taken: bool, ms: u64) {
-        if let Some(Some(proposed)) = self.proposals.get_mut(id) {
-            proposed.proposing.handed(taken, ms);
         }
     }
 
