@@ -107,7 +107,7 @@ pub struct Conductor {
     good: f64,
     bad: Option<f64>,
     /// A search has broken at this rate once; it is asked a second time, because a pause of the machine breaks any.
-    doubted: bool,
+    broke_once: bool,
 }
 
 impl Conductor {
@@ -126,7 +126,7 @@ impl Conductor {
             steps: Vec::new(),
             good: 0.0,
             bad: None,
-            doubted: false,
+            broke_once: false,
         }
     }
 
@@ -183,8 +183,8 @@ impl Conductor {
                 ((step.met || objective.is_none()) && next <= to).then_some(next)
             }
             Plan::Search { .. } => {
-                self.doubted = !step.met && !self.doubted;
-                if self.doubted {
+                self.broke_once = !step.met && !self.broke_once;
+                if self.broke_once {
                     return Some(self.rate);
                 }
                 if step.met {

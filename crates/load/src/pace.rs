@@ -46,7 +46,7 @@ pub struct Control {
     /// How often what is due and late was given up.
     skips: AtomicU64,
     /// Whether what is acknowledged now may be lost.
-    doubts: AtomicBool,
+    acks_may_be_lost: AtomicBool,
 }
 
 impl Control {
@@ -57,20 +57,20 @@ impl Control {
             rate: AtomicU64::new(rate.to_bits()),
             stop: AtomicBool::new(false),
             skips: AtomicU64::new(0),
-            doubts: AtomicBool::new(false),
+            acks_may_be_lost: AtomicBool::new(false),
         }
     }
 
-    /// From now on, or not any more, what the server acknowledges may be lost: somebody kills its nodes. Each thread looks at
-    /// it right after it has handed out an interval. See [`crate::validate::Ledger::set_doubt`].
-    pub fn set_doubt(&self, doubts: bool) {
-        self.doubts.store(doubts, Ordering::Relaxed);
+    /// From now on, or not any more, what the server acknowledges may be lost: its nodes are being killed. Each thread looks at
+    /// it right after it has handed out an interval. See [`crate::validate::Ledger::set_acks_may_be_lost`].
+    pub fn set_acks_may_be_lost(&self, acks_may_be_lost: bool) {
+        self.acks_may_be_lost.store(acks_may_be_lost, Ordering::Relaxed);
     }
 
-    /// Whether acknowledgements promise nothing at the moment.
+    /// Whether what the server acknowledges now may be lost.
     #[must_use]
-    pub fn doubts(&self) -> bool {
-        self.doubts.load(Ordering::Relaxed)
+    pub fn acks_may_be_lost(&self) -> bool {
+        self.acks_may_be_lost.load(Ordering::Relaxed)
     }
 
     /// Operations per second of the whole run.

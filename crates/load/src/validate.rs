@@ -11,7 +11,7 @@
 //! connection takes nothing back. (One that names the CAS of what it replaces is not: what was written meanwhile keeps it
 //! out.) Once a read has seen it, it has happened; what is written after that and acknowledged has replaced it.
 //!
-//! While acknowledgements are in doubt ([`Ledger::set_doubt`]) every write is of unknown outcome; earlier ones go on to count.
+//! While what is acknowledged may be lost ([`Ledger::set_acks_may_be_lost`]) every write is of unknown outcome; earlier ones go on to count.
 //!
 //! What it does not do: judge documents it has not written (they may be anything), or absence where documents expire.
 
@@ -133,8 +133,8 @@ pub struct Ledger {
     events: VecDeque<Event>,
     /// Documents may disappear by themselves.
     expires: bool,
-    /// Acknowledgements promise nothing at the moment.
-    doubts: bool,
+    /// What is acknowledged now may be lost.
+    acks_may_be_lost: bool,
 }
 
 impl Ledger {
@@ -149,14 +149,14 @@ impl Ledger {
             at_large: HashMap::new(),
             events: VecDeque::new(),
             expires,
-            doubts: false,
+            acks_may_be_lost: false,
         }
     }
 
     /// Whether what is acknowledged from now on may be lost: the node that alone has it is being killed. What was acknowledged
     /// before must still be there, or something that was written over it since.
-    pub fn set_doubt(&mut self, doubts: bool) {
-        self.doubts = doubts;
+    pub fn set_acks_may_be_lost(&mut self, acks_may_be_lost: bool) {
+        self.acks_may_be_lost = acks_may_be_lost;
     }
 
     fn state(&mut self, index: u64) -> Option<&mut State> {
@@ -185,10 +185,10 @@ impl Ledger {
 
     /// The write or deletion has ended.
     pub fn end(&mut self, index: u64, version: u32, deletes: bool, ended: Ended, nanos: u64) {
-        let doubts = self.doubts;
+        let acks_may_be_lost = self.acks_may_be_lost;
         if let Some(state) = self.state(index) {
             state.busy = false;
-            if ended == Ended::Applied && !doubts {
+            if ended == Ended::Applied && !acks_may_be_lost {
                 (state.acknowledged, state.deleted) = (version, deletes);
             }
             if ended == Ended::Unknown {
@@ -448,37 +448,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_in_doubt_may_be_lost_and_what_was_before_or_comes_after_may_not() {
+    fn acks_that_may_be_lost_leave_what_was_before_and_comes_after_safe() {
         let mut ledger = ledger();
         let first = write(&mut ledger, false, Ended::Applied);
         let second = write(&mut ledger, false, Ended::Applied);
-        ledger.set_doubt(true);
+        ledger.set_acks_may_be_lost(true);
         let third = write(&mut ledger, false, Ended::Applied);
         let old = value(&ledger, 3, first);
-        for doubts in [true, false] {
-            ledger.set_doubt(doubts);
+        for acks_may_be_lost in [true, false] {
+            ledger.set_acks_may_be_lost(acks_may_be_lost);
             let floor = ledger.floor(3);
             for version in [second, third] {
                 let seen = value(&ledger, 3, version);
-                assert_eq!(ledger.check(3, floor, Some(&seen), 0), None, "{version}, {doubts}");
+                assert_eq!(ledger.check(3, floor, Some(&seen), 0), None, "{version}, {acks_may_be_lost}");
             }
-            assert_eq!(ledger.check(3, floor, Some(&old), 0), Some(Violation::Stale), "{doubts}");
-            assert_eq!(ledger.check(3, floor, None, 0), Some(Violation::Lost), "{doubts}");
+            assert_eq!(ledger.check(3, floor, Some(&old), 0), Some(Violation::Stale), "{acks_may_be_lost}");
+            assert_eq!(ledger.check(3, floor, None, 0), Some(Violation::Lost), "{acks_may_be_lost}");
         }
         let newest = write(&mut ledger, false, Ended::Applied);
         let (floor, new) = (ledger.floor(3), value(&ledger, 3, newest));
         assert_eq!(ledger.check(3, floor, Some(&new), 0), None);
-        let doubtful = value(&ledger, 3, third);
-        assert_eq!(ledger.check(3, floor, Some(&doubtful), 0), Some(Violation::Stale));
+        let third_value = value(&ledger, 3, third);
+        assert_eq!(ledger.check(3, floor, Some(&third_value), 0), Some(Violation::Stale));
     }
 
     #[test]
-    fn a_deletion_in_doubt_explains_absence_and_return() {
+    fn a_deletion_whose_ack_may_be_lost_explains_absence_and_return() {
         let mut ledger = ledger();
         let first = write(&mut ledger, false, Ended::Applied);
-        ledger.set_doubt(true);
+        ledger.set_acks_may_be_lost(true);
         write(&mut ledger, true, Ended::Applied);
-        ledger.set_doubt(false);
+        ledger.set_acks_may_be_lost(false);
         let (floor, old) = (ledger.floor(3), value(&ledger, 3, first));
         assert_eq!(ledger.check(3, floor, None, 0), None);
         assert_eq!(ledger.check(3, floor, Some(&old), 0), None);

@@ -9,6 +9,7 @@ mod design_documents;
 mod disturbed;
 mod encryption;
 mod forming;
+mod generator;
 mod hostile_keys;
 mod indexes;
 mod moving_indexes;

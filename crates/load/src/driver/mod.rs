@@ -62,6 +62,9 @@ const REST_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: how fast a changed rate or a stop is seen.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
+/// Why a connection is given up that nobody has closed.
+const REPLACED: &str = "the node does not answer, and others serve its documents by now";
+
 /// When a phase ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -449,6 +452,9 @@ impl Wheel<'_> {
                     self.break_up(run, connection, "no answer in time".to_owned())?;
                 }
             }
+        }
+        for id in run.abandoned(connections, now) {
+            self.break_up(run, &mut connections[id], REPLACED.to_owned())?;
         }
         Ok(())
     }

@@ -27,6 +27,9 @@ const MOVES_MAX: u16 = 100;
 /// While a node is missed, how often the map is fetched: each time every node checks a password.
 const MAP_EVERY: Duration = Duration::from_millis(500);
 
+/// A node that owes an answer for so long may have been replaced. SDKs look for a newer map as often.
+const SILENCE: Duration = Duration::from_millis(2_500);
+
 /// Whether an operation changes its record.
 const fn writes(op: Op) -> bool {
     matches!(op, Op::Set | Op::Add | Op::Replace | Op::Cas | Op::Rmw | Op::Delete)
@@ -77,6 +80,8 @@ pub(super) struct Run<'a> {
     scratch: Vec<u8>,
     found: Vec<Found>,
     next_timeout_check: u64,
+    /// When connections are looked at next whose nodes owe an answer.
+    next_silence_check: u64,
     /// Whether the kernel is to say when it received what.
     pub(super) stamps: bool,
     /// Whether what is read now was left lying on purpose: its latency ended when it came.
@@ -126,6 +131,7 @@ impl<'a> Run<'a> {
             scratch: Vec::new(),
             found: Vec::new(),
             next_timeout_check: 0,
+            next_silence_check: 0,
             stamps: phase.stamped || phase.gathers(),
             rested: false,
             skips: control.skips(),
@@ -158,7 +164,7 @@ impl<'a> Run<'a> {
             self.supply.end();
         }
         if let Some(ledger) = &mut self.ledger {
-            ledger.set_doubt(self.control.doubts());
+            ledger.set_acks_may_be_lost(self.control.acks_may_be_lost());
         }
         let end = self.phase.stop.nanos();
         if now >= end.saturating_add(GRACE.as_nanos() as u64) {
@@ -226,6 +232,23 @@ impl<'a> Run<'a> {
             self.finish(&job, Class::Failure, None, now);
         }
         Some(late)
+    }
+
+    /// Connections whose nodes have owed an answer for long and serve nothing any more. A node that is stopped neither refuses
+    /// a request nor closes a connection. So the map is fetched as long as a node owes an answer.
+    pub(super) fn abandoned(&mut self, connections: &[Connection], now: u64) -> Vec<usize> {
+        if self.homes.target.vbuckets() == 0 || now < self.next_silence_check {
+            return Vec::new();
+        }
+        self.next_silence_check = now + MAP_EVERY.as_nanos() as u64;
+        let late = now.saturating_sub(SILENCE.as_nanos() as u64);
+        let owes = |connection: &&Connection| connection.pending.front().is_some_and(|job| job.sent < late);
+        let (left, there): (Vec<_>, Vec<_>) =
+            connections.iter().filter(owes).partition(|connection| self.homes.has_left(connection.node));
+        if !there.is_empty() {
+            self.homes.refresh();
+        }
+        left.iter().map(|connection| connection.id).collect()
     }
 
     /// Puts a connection into the list of those with room, if it has some.

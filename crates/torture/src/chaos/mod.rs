@@ -235,7 +235,7 @@ impl Chaos {
         std::thread::sleep(QUIET);
         let longest = if event.is_graceful() { PLANNED_WAIT } else { LONGEST_WAIT };
         self.traffic.iter().for_each(|traffic| traffic.await_answers(rested, longest));
-        self.traffic.iter().for_each(|traffic| traffic.set_doubt(false));
+        self.traffic.iter().for_each(|traffic| traffic.set_acks_may_be_lost(false));
         let still = self.pulse.longest();
         let felt: Vec<(&'static str, Felt)> =
             self.traffic.iter().map(|traffic| (traffic.kind.name, traffic.felt_since(begun))).collect();
@@ -340,7 +340,7 @@ impl Chaos {
     /// From now on what is acknowledged without durability may be lost; what was so far has reached the replicas when this
     /// returns. Whether it has.
     fn come_to_doubt(&mut self, event: Event) -> bool {
-        self.traffic.iter().for_each(|traffic| traffic.set_doubt(true));
+        self.traffic.iter().for_each(|traffic| traffic.set_acks_may_be_lost(true));
         let replicated = self.cluster.await_copies();
         if let Err(error) = &replicated {
             let what = format!("before {event}: replicas get what was acknowledged");

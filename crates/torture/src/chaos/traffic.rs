@@ -2,8 +2,8 @@
 //!
 //! Two of them run side by side. One writes durably to a majority, and must never lose anything. The other writes
 //! plainly, and must lose nothing as long as nodes are treated gracefully. What the plain one is acknowledged while
-//! nodes are killed or cut off is in doubt ([`Control::set_doubt`]). What it was acknowledged before that, and had
-//! reached the replicas, is not in doubt.
+//! nodes are killed or cut off may be lost ([`Control::set_acks_may_be_lost`]). What it was acknowledged before that, and had
+//! reached the replicas, may not.
 
 use crate::TortureError;
 use base::bucket::DurabilityLevel;
@@ -190,13 +190,13 @@ impl Traffic {
         Ok(Traffic { kind: kind.clone(), control, began, moments, thread, phase })
     }
 
-    /// Whether what a plain one is acknowledged from now on may be lost; a durable one has no doubts. Returns when it goes by
-    /// that.
-    pub fn set_doubt(&self, doubt: bool) {
+    /// Whether what a plain one is acknowledged from now on may be lost; never what a durable one is. Returns when it goes
+    /// by that.
+    pub fn set_acks_may_be_lost(&self, may: bool) {
         if self.kind.level.is_some() {
             return;
         }
-        self.control.set_doubt(doubt);
+        self.control.set_acks_may_be_lost(may);
         // Its thread looks at the control when it has handed out an interval: one that ended after this moment.
         let intervals = self.place(Instant::now()) + 1;
         while !self.has_ended() && self.moments().len() < intervals {
