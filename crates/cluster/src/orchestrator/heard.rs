@@ -46,6 +46,8 @@ pub(super) struct Heard {
 struct Voice {
     /// When it was last heard, and well.
     at_ms: u64,
+    /// When a report came last that may be of an earlier life, from a node that is well. Nothing that it says counts, but the node is there.
+    another_life_ms: u64,
     /// When it was last granted a lease, or may have been.
     granted_ms: u64,
     report: NodeReport,
@@ -77,6 +79,9 @@ impl Heard {
         let is_late = |voice: &&mut Voice| voice.is_later_than(&report, now_ms);
         if let Some(voice) = self.voices.get_mut(&report.node).filter(is_late) {
             voice.granted_ms = if is_granted { now_ms } else { voice.granted_ms };
+            if report.boot != voice.report.boot && !report.stands_still {
+                voice.another_life_ms = now_ms;
+            }
             return;
         }
         let ready = || report.buckets.iter().filter(|bucket| bucket.ready);
@@ -101,7 +106,9 @@ impl Heard {
         for bucket in ready().filter(|bucket| !bucket.weights.is_empty()) {
             weights.insert(bucket.uuid.clone(), bucket.weights.iter().copied().collect());
         }
-        self.voices.insert(report.node, Voice { at_ms, granted_ms, report, copies, weights, pressed });
+        let another_life_ms = at_ms;
+        self.voices
+            .insert(report.node, Voice { at_ms, another_life_ms, granted_ms, report, copies, weights, pressed });
     }
 
     /// Forgets who is nobody's business any more, and when there was nobody before, begins to listen.
@@ -203,11 +210,13 @@ impl Heard {
         now_ms.saturating_sub(since)
     }
 
-    /// The same for an active node, but not from before it was one: nothing was expected of it then.
+    /// The same for an active node, but not from before it was one: nothing was expected of it then. Nor from before a report that may
+    /// be of an earlier life: a node whose clock was set back while it started is there before what it says counts.
     pub(super) fn missing_ms(&self, node: NodeId, now_ms: u64) -> u64 {
-        let active_ms =
-            self.active_since_ms.get(&node).map_or(0, |since_ms| now_ms.saturating_sub(*since_ms));
-        self.silence_ms(node, now_ms).min(active_ms)
+        let since = |at_ms: u64| now_ms.saturating_sub(at_ms);
+        let active_ms = self.active_since_ms.get(&node).map_or(0, |since_ms| since(*since_ms));
+        let another_ms = self.voices.get(&node).map_or(u64::MAX, |voice| since(voice.another_life_ms));
+        self.silence_ms(node, now_ms).min(active_ms).min(another_ms)
     }
 
     /// Whether a node can be counted on. One that has never been heard of cannot.
