@@ -60,6 +60,7 @@ impl Control {
         self.life.store(applied.life, Ordering::Release);
         if let Some(last) = applied.commits.last() {
             let next = Arc::clone(&last.metadata);
+            let gone = self.gauges.origins().lock().follow(&applied.commits);
             self.metadata.store(Arc::clone(&next));
             self.audit.obey(&next.audit_policy());
             self.certificates.obey(&next);
@@ -67,6 +68,7 @@ impl Control {
             if let Err(error) = &outcome {
                 tracing::error!(%error, "a bucket is not available");
             }
+            self.forget_pasts(&gone);
             self.wake_watchers(next.rev);
             let outcome = outcome.map_err(ClusterError::from);
             for (id, ended) in applied.commits.into_iter().flat_map(|commit| commit.outcomes) {

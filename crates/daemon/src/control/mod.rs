@@ -140,6 +140,7 @@ impl Control {
         parts.audit.obey(&parts.metadata.audit_policy());
         parts.certificates.obey(&parts.metadata);
         parts.shared.behind.store(!parts.caught_up, Ordering::Release);
+        parts.gauges.origins().lock().step(&parts.metadata, true);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             rev: watch::Sender::new(parts.metadata.rev),
@@ -220,9 +221,16 @@ impl Control {
         }
         // A thread that waits for the disk may have it still.
         if let Some(mut keeper) = self.keeper.try_lock_for(patience) {
-            keeper.load(self.gauges.history(), self.unix_secs());
+            keeper.load(self.gauges.history());
             keeper.write(self.gauges.history());
         }
+    }
+
+    /// Forgets what was counted and sampled of buckets that are gone, whose names others may have by now.
+    fn forget_pasts(&self, names: &[String]) {
+        self.gauges.forget(names);
+        self.objectives.forget(names);
+        self.forecasting.forget(names);
     }
 
     /// What carries the past of statistics to the disk.

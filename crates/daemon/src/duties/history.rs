@@ -23,18 +23,14 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
         if is_due || control.gauges().history().has_unread() {
             let control = Arc::clone(&control);
             let work = move || {
-                let (mut keeper, history) = (control.keeper().lock(), control.gauges().history());
-                keeper.load(history, control.unix_secs());
-                if is_due {
-                    keeper.write(history);
-                }
-                // A file that could not be written may be the successor of one that was dropped: by a flush the past goes over.
-                if is_due && control.caught_up() && keeper.has_written() {
+                let known = || {
                     let metadata = control.metadata();
-                    let known = metadata.buckets.values().map(|info| info.uuid.0.clone()).collect();
-                    if let Err(error) = keeper.remove_dropped(&known) {
-                        tracing::debug!(%error, "files of dropped buckets' history are left");
-                    }
+                    let uuids = || metadata.buckets.values().map(|info| info.uuid.0.clone()).collect();
+                    control.caught_up().then(uuids)
+                };
+                let mut keeper = control.keeper().lock();
+                if let Err(error) = keeper.turn(control.gauges().history(), is_due, known) {
+                    tracing::debug!(%error, "files of dropped buckets' history are left");
                 }
             };
             let _ = tokio::task::spawn_blocking(work).await;

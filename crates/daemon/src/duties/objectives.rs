@@ -22,7 +22,8 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
         }
         looks += 1;
         let objectives = control.objectives_here();
-        if looks.is_multiple_of(LOOKS_PER_WRITE) && control.caught_up() {
+        let is_due = looks.is_multiple_of(LOOKS_PER_WRITE) || objectives.is_renamed();
+        if is_due && control.caught_up() {
             let writer = Arc::clone(objectives);
             let _ = tokio::task::spawn_blocking(move || writer.write_or_say()).await;
         }

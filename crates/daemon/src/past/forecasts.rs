@@ -33,6 +33,11 @@ pub(crate) struct Forecasting {
 }
 
 impl Forecasting {
+    /// The buckets of these names are gone.
+    pub(crate) fn forget(&self, buckets: &[String]) {
+        self.told.lock().retain(|told| !told.bucket.as_ref().is_some_and(|name| buckets.contains(name)));
+    }
+
     pub(crate) fn told(&self) -> Vec<Foretold> {
         self.told.lock().clone()
     }

@@ -13,7 +13,7 @@ use std::{
 use admin::latency::LatencyZoom;
 use dataplane::{
     Shared, machine,
-    shared::BucketEntry,
+    shared::{BucketEntry, Snapshot},
     statistics::node_memory::node_memory,
     statistics::{BucketFacts, DcpFacts, NodeFacts, of_bucket},
 };
@@ -26,6 +26,7 @@ use crate::{
     past::{
         history::{self, History, Moment, Said},
         latency_past::LatencyPast,
+        origins::Origins,
     },
     statistics,
 };
@@ -50,6 +51,8 @@ struct Sampled {
 #[derive(Default)]
 struct LastSecond {
     buckets: HashMap<String, Sampled>,
+    /// The first uuid of each bucket that was sampled: see [`Origins`].
+    first_uuids: HashMap<String, String>,
     cpu: machine::CpuTime,
     cpu_percent: f64,
 }
@@ -60,6 +63,7 @@ pub(crate) struct Gauges {
     seconds: Mutex<LastSecond>,
     history: History,
     latencies: LatencyPast,
+    origins: Mutex<Origins>,
     started: Instant,
 }
 
@@ -68,8 +72,40 @@ impl Gauges {
         // A path that holds a zero byte could not have been opened; an empty one reads as "no figures".
         let history_folder = data_dir.join(data_dir::HISTORY);
         let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
-        let (seconds, history, latencies) = Default::default();
-        Self { data_dir, history_folder, seconds, history, latencies, started: Instant::now() }
+        let (seconds, history, latencies, origins) = Default::default();
+        Self { data_dir, history_folder, seconds, history, latencies, origins, started: Instant::now() }
+    }
+
+    /// Which buckets there are, which a flush renames, and which are others under old names. To be told before they are published.
+    pub(crate) fn origins(&self) -> &Mutex<Origins> {
+        &self.origins
+    }
+
+    /// Forgets the past of buckets that are gone, whose names others may have by now.
+    pub(crate) fn forget(&self, names: &[String]) {
+        for name in names {
+            self.history.forget(name);
+            self.latencies.forget(name);
+            self.seconds.lock().buckets.remove(name);
+        }
+    }
+
+    /// A sample that was under way when its bucket was dropped may have come after all was forgotten.
+    fn forget_again(&self, snapshot: &Snapshot) {
+        let origins = self.origins.lock();
+        let buckets = snapshot.buckets.iter();
+        let now = buckets.filter_map(|(name, entry)| Some((name, origins.first(name, &entry.uuid.0)?)));
+        let mut seconds = self.seconds.lock();
+        let first_uuids = &mut seconds.first_uuids;
+        first_uuids.retain(|name, _| snapshot.buckets.contains_key(name));
+        let mut lost = Vec::new();
+        for (name, first) in now {
+            if first_uuids.insert(name.clone(), first.to_owned()).is_some_and(|before| before != first) {
+                lost.push(name.clone());
+            }
+        }
+        drop((seconds, origins));
+        self.forget(&lost);
     }
 
     /// Where archives of logs go that nobody has chosen another place for.
@@ -166,6 +202,7 @@ impl Gauges {
 
     fn sample_once(&self, shared: &Shared) {
         let snapshot = shared.snapshot();
+        self.forget_again(&snapshot);
         let facts: Vec<(&str, &BucketEntry, BucketFacts)> = snapshot
             .buckets
             .iter()

@@ -4,10 +4,7 @@
 //! the clock that clients see, on every node alike. All of it is in memory and takes [`BYTES_MAX`] at most: with many buckets, or
 //! figures that are spread widely, it reaches back less far.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use admin::latency::{LatencyCount, LatencyInterval, LatencyPast as Told, LatencyZoom};
 use dataplane::{
@@ -15,6 +12,8 @@ use dataplane::{
     phases::Phase,
 };
 use parking_lot::Mutex;
+
+use super::let_go_farthest;
 
 /// What the past of all buckets may take.
 const BYTES_MAX: usize = 16 << 20;
@@ -56,15 +55,13 @@ struct Count {
     count: u32,
 }
 
-#[derive(Debug)]
-struct Row {
-    at_secs: u64,
-    counts: Vec<Count>,
-}
+/// What was counted in an interval. One that the clock has come by twice has the same step twice.
+#[derive(Debug, Default)]
+struct Row(Vec<Count>);
 
 impl Row {
     fn bytes(&self) -> usize {
-        ROW_BYTES + self.counts.len() * size_of::<Count>()
+        ROW_BYTES + self.0.len() * size_of::<Count>()
     }
 }
 
@@ -72,8 +69,10 @@ impl Row {
 struct Series {
     /// What meters said at the last look.
     last: Vec<Vec<LatencyStep>>,
-    fine: VecDeque<Row>,
-    coarse: VecDeque<Row>,
+    /// The interval that was over last. Where the clock was set back some rows are later, and not told until it comes there.
+    at_secs: u64,
+    fine: BTreeMap<u64, Row>,
+    coarse: BTreeMap<u64, Row>,
     /// The minute that is not over.
     minute: BTreeMap<(u8, u8), u32>,
     minute_at: Option<u64>,
@@ -103,6 +102,11 @@ impl LatencyPast {
         inner.buckets.values_mut().for_each(|series| series.keep(share));
     }
 
+    /// The bucket of that name is another one.
+    pub(crate) fn forget(&self, bucket: &str) {
+        self.inner.lock().buckets.remove(bucket);
+    }
+
     /// What was counted of a bucket; nothing where it has not been looked at twice.
     pub(crate) fn told(&self, bucket: &str, zoom: LatencyZoom) -> Option<Told> {
         self.inner.lock().buckets.get(bucket).map(|series| series.told(zoom))
@@ -127,38 +131,31 @@ impl Series {
         for (of, (now, before)) in (0_u8..).zip(self.last.iter().zip(&last)) {
             counts.extend(now.iter().filter_map(|step| since(of, step, before)));
         }
-        // The clock may have been set back.
-        while self.fine.back().is_some_and(|row| row.at_secs >= at_secs) {
-            self.fine.pop_back();
-        }
+        self.at_secs = at_secs;
         self.add_to_minute(at_secs, &counts);
-        self.fine.push_back(Row { at_secs, counts });
+        self.fine.entry(at_secs).or_default().0.extend(counts);
     }
 
     fn add_to_minute(&mut self, at_secs: u64, counts: &[Count]) {
         let minute = at_secs - at_secs % COARSE_SECS;
-        if self.minute_at.is_some_and(|at| at != minute) {
+        if let Some(over) = self.minute_at.replace(minute).filter(|at| *at != minute) {
             let counts = std::mem::take(&mut self.minute);
-            let counts = counts.into_iter().map(|((of, step), count)| Count { of, step, count }).collect();
-            let over = self.minute_at.unwrap_or(minute);
-            while self.coarse.back().is_some_and(|row| row.at_secs >= over) {
-                self.coarse.pop_back();
-            }
-            self.coarse.push_back(Row { at_secs: over, counts });
+            let counts = counts.into_iter().map(|((of, step), count)| Count { of, step, count });
+            self.coarse.entry(over).or_default().0.extend(counts);
         }
-        self.minute_at = Some(minute);
         for count in counts {
             let sum = self.minute.entry((count.of, count.step)).or_default();
             *sum = sum.saturating_add(count.count);
         }
     }
 
-    /// Forgets what is too old, and the oldest of what is too much.
+    /// Forgets what is farthest from now of what is too much.
     fn keep(&mut self, bytes_max: usize) {
-        let mut bytes: usize = self.fine.iter().chain(&self.coarse).map(Row::bytes).sum();
-        let mut let_go = |rows: &mut VecDeque<Row>, most: usize| {
+        let (now, rows) = (self.at_secs, self.fine.values().chain(self.coarse.values()));
+        let mut bytes: usize = rows.map(Row::bytes).sum();
+        let mut let_go = |rows: &mut BTreeMap<u64, Row>, most: usize| {
             while rows.len() > most || (bytes > bytes_max && !rows.is_empty()) {
-                bytes -= rows.pop_front().map_or(0, |row| row.bytes());
+                bytes -= let_go_farthest(rows, now).map_or(0, |row| row.bytes());
             }
         };
         let_go(&mut self.coarse, COARSE_MAX);
@@ -168,15 +165,17 @@ impl Series {
     fn told(&self, zoom: LatencyZoom) -> Told {
         let rows = if zoom == LatencyZoom::Minutes { &self.fine } else { &self.coarse };
         let step_secs = zoom.step_secs();
-        let from = rows.back().map_or(0, |row| row.at_secs).saturating_sub(step_secs * zoom.steps() as u64);
+        let shown = rows.range(..=self.at_secs);
+        let newest = shown.clone().next_back().map_or(0, |(at_secs, _)| *at_secs);
+        let from = newest.saturating_sub(step_secs * zoom.steps() as u64);
         let mut sums: BTreeMap<(u8, u64, u8), u64> = BTreeMap::new();
         let mut told = Told::default();
-        for row in rows.iter().filter(|row| row.at_secs >= from) {
-            let at_secs = row.at_secs - row.at_secs % step_secs;
+        for (at_secs, row) in shown.filter(|(at_secs, _)| **at_secs >= from) {
+            let at_secs = at_secs - at_secs % step_secs;
             if told.at_secs.last() != Some(&at_secs) {
                 told.at_secs.push(at_secs);
             }
-            for count in &row.counts {
+            for count in &row.0 {
                 *sums.entry((count.of, at_secs, count.step)).or_default() += u64::from(count.count);
             }
         }
@@ -255,6 +254,7 @@ mod tests {
         let (past, mut series) = (LatencyPast::default(), Series::default());
         let get = Count { of: 0, step: 7, count: 6 };
         for at in (0..2 * 86_400).step_by(30) {
+            series.at_secs = at;
             series.add_to_minute(at, &[get]);
             series.keep(BYTES_MAX);
         }
@@ -276,7 +276,7 @@ mod tests {
             look(&past, at, &meter);
             (0..40).for_each(|step| meter.record(0, OpKind::Get, 1, step * 100));
         }
-        let bytes: usize = past.inner.lock().buckets["b"].fine.iter().map(Row::bytes).sum();
+        let bytes: usize = past.inner.lock().buckets["b"].fine.values().map(Row::bytes).sum();
         assert!((5_000..=10_000).contains(&bytes), "{bytes}");
         assert_eq!(past.told("c", LatencyZoom::Hour), None);
         past.look(8000, std::iter::empty());
@@ -292,5 +292,30 @@ mod tests {
         }
         let times: Vec<_> = past.told("b", LatencyZoom::Minutes).unwrap().at_secs;
         assert_eq!(times, [1000, 1005]);
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_for_a_while_costs_no_interval_of_before() {
+        let (past, meter) = (LatencyPast::default(), Arc::new(BucketMeter::new(1)));
+        let look_at = |times: std::ops::Range<u64>| {
+            for at in times.step_by(5) {
+                look(&past, at, &meter);
+                meter.record(0, OpKind::Get, 1, 7);
+            }
+        };
+        // Two hours, five hours behind for two minutes, and right again.
+        look_at(100_000..107_200);
+        let (minutes, day) = (counts(&past, LatencyZoom::Minutes), counts(&past, LatencyZoom::Day));
+        look_at(89_200..89_320);
+        let told = past.told("b", LatencyZoom::Minutes).unwrap();
+        assert_eq!(told.at_secs.last(), Some(&89_310), "nothing is of the future");
+        look_at(107_320..107_380);
+        let has = |zoom, all: &[(u64, u64)]| {
+            let now = counts(&past, zoom);
+            all.iter().filter(|one| now.contains(one)).count()
+        };
+        let kept = [has(LatencyZoom::Minutes, &minutes), has(LatencyZoom::Day, &day)];
+        // Three minutes have passed, and two took the place of others. The interval that was not over goes on.
+        assert!(kept[0] >= minutes.len() - 62 && kept[1] >= day.len() - 1, "{kept:?} {minutes:?} {day:?}");
     }
 }

@@ -331,3 +331,23 @@ fn an_alert_is_shown_counted_and_posted() {
     assert_eq!(json["text"], alert["text"]);
     served.node.stop().unwrap();
 }
+
+#[test]
+fn a_bucket_made_anew_shows_nothing_of_the_one_that_was_dropped() {
+    let served = Served::start();
+    let count = |path: &str| samples(&served.json(path), "timestamp").len();
+    served.until("the bucket has a past", |_| count(STATS) > 4);
+    served.use_bucket();
+    let flushable = served.send("POST", "/pools/default/buckets/b", "flushEnabled=1");
+    assert_eq!(flushable.0, 200, "{}", flushable.1);
+    let flushed = served.send("POST", "/pools/default/buckets/b/controller/doFlush", "");
+    assert_eq!(flushed.0, 200, "{}", flushed.1);
+    assert!(count(STATS) > 4, "a flush keeps the past");
+    let dropped_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() * 1_000;
+    assert_eq!(served.send("DELETE", "/pools/default/buckets/b", "").0, 200);
+    let made = served.send("POST", "/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0");
+    assert_eq!(made.0, 202, "{}", made.1);
+    let answer = served.json(STATS);
+    let shown = samples(&answer, "timestamp");
+    assert!(shown.iter().all(|at| at.as_u64() >= Some(dropped_at)), "{dropped_at} {shown:?}");
+}

@@ -15,6 +15,7 @@ use std::{
 };
 
 use admin::{Counted, Source, told_latency};
+use base::BucketUuid;
 use cluster::{Metadata, Objective, Operation};
 use dataplane::{
     BucketMeter,
@@ -73,10 +74,19 @@ impl Name {
         }
     }
 
-    /// In the file. No part has a slash.
-    fn text(&self) -> String {
-        let Self { bucket, objective, operation, latency_us, source } = self;
-        let of_server = format!("{bucket}/{objective}/{operation}/{latency_us}");
+    /// In the file, of the bucket with that uuid. No part has a slash, no bucket an `@`.
+    fn text(&self, uuid: &str) -> String {
+        format!("{}@{uuid}/{}", self.bucket, self.rest())
+    }
+
+    /// The same as an earlier version wrote it, for whichever bucket had the name.
+    fn text_without_uuid(&self) -> String {
+        format!("{}/{}", self.bucket, self.rest())
+    }
+
+    fn rest(&self) -> String {
+        let Self { bucket: _, objective, operation, latency_us, source } = self;
+        let of_server = format!("{objective}/{operation}/{latency_us}");
         match source {
             Source::Server => of_server,
             outside => format!("{of_server}/{}", outside.name()),
@@ -117,6 +127,10 @@ pub(crate) struct Objectives {
 #[derive(Default)]
 struct Pasts {
     known: BTreeMap<Name, Past>,
+    /// The uuids of their buckets. A flush gives a bucket another one.
+    uuids: BTreeMap<String, BucketUuid>,
+    /// Whether the file has other uuids: a process that starts would have no past of those buckets.
+    is_renamed: bool,
     /// Of the file, until the first look tells which of them are still objectives.
     read: BTreeMap<String, Ring>,
 }
@@ -125,7 +139,7 @@ impl Objectives {
     /// Reads the past of the processes before.
     pub(crate) fn open(file: PathBuf) -> Self {
         let read = read(&file);
-        Self { file, pasts: Mutex::new(Pasts { known: BTreeMap::new(), read }) }
+        Self { file, pasts: Mutex::new(Pasts { read, ..Pasts::default() }) }
     }
 
     /// Looks at every objective's histograms.
@@ -136,14 +150,17 @@ impl Objectives {
         now_secs: u64,
     ) {
         let mut pasts = self.pasts.lock();
-        let Pasts { known, read } = &mut *pasts;
-        let mut old = std::mem::take(known);
+        let Pasts { known, uuids, is_renamed, read } = &mut *pasts;
+        let (mut old, old_uuids) = (std::mem::take(known), std::mem::take(uuids));
         for (bucket, info) in metadata.buckets.iter().filter(|(_, info)| !info.objectives.is_empty()) {
             let meter = meter(bucket);
+            *is_renamed |= old_uuids.get(bucket).is_some_and(|before| *before != info.uuid);
+            uuids.insert(bucket.clone(), info.uuid.clone());
             for (name, objective) in &info.objectives {
                 let mut kept = |key: &Name| {
-                    let from_file = || Some(Past { ring: read.remove(&key.text())?, ..Past::default() });
-                    old.remove(key).or_else(from_file)
+                    let of_earlier = |read: &mut BTreeMap<_, _>| read.remove(&key.text_without_uuid());
+                    let mut ring = || read.remove(&key.text(&info.uuid.0)).or_else(|| of_earlier(read));
+                    old.remove(key).or_else(|| Some(Past { ring: ring()?, ..Past::default() }))
                 };
                 let key = Name::of(bucket, name, objective, Source::Server);
                 let mut past = kept(&key).unwrap_or_default();
@@ -206,6 +223,20 @@ impl Objectives {
         }
     }
 
+    /// The buckets of these names are gone: others may have their names, and objectives of the same names.
+    pub(crate) fn forget(&self, buckets: &[String]) {
+        if !buckets.is_empty() {
+            let mut pasts = self.pasts.lock();
+            pasts.known.retain(|name, _| !buckets.contains(&name.bucket));
+            pasts.uuids.retain(|name, _| !buckets.contains(name));
+        }
+    }
+
+    /// Whether the file is to be written now.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.pasts.lock().is_renamed
+    }
+
     /// What was counted for every objective.
     pub(crate) fn counted(&self, metadata: &Metadata, now_secs: u64) -> Vec<Counted> {
         let pasts = self.pasts.lock();
@@ -241,9 +272,12 @@ impl Objectives {
 
     fn write(&self) -> io::Result<()> {
         let bytes = {
-            let pasts = self.pasts.lock();
+            let mut pasts = self.pasts.lock();
+            pasts.is_renamed = false;
+            let uuid_of = |name: &Name| pasts.uuids.get(&name.bucket).map_or("", |uuid| &uuid.0);
+            let known = pasts.known.iter();
             let names: Vec<(String, &Ring)> =
-                pasts.known.iter().map(|(name, past)| (name.text(), &past.ring)).collect();
+                known.map(|(name, past)| (name.text(uuid_of(name)), &past.ring)).collect();
             stored::encode(names.iter().map(|(name, ring)| (name.as_str(), *ring)))
         };
         // Order matters: a crash leaves the old file or the new one, whole.
@@ -319,7 +353,6 @@ fn read(file: &Path) -> BTreeMap<String, Ring> {
 
 #[cfg(test)]
 mod tests {
-    use base::BucketUuid;
     use cluster::{BucketParams, Command, NodeInfo, ObjectiveChange, Ports};
     use watch::Span;
 
@@ -462,5 +495,40 @@ mod tests {
         assert_eq!(of_five_minutes(&objectives, &metadata(3_000), NOW + 10), Counts::default());
         objectives.look(&Metadata::new("c".into(), 1024), |_| None, NOW + 15);
         assert!(objectives.is_idle());
+    }
+
+    #[test]
+    fn a_bucket_made_anew_has_no_past_and_a_flushed_one_keeps_it() {
+        let (folder, meter) = (tempfile::tempdir().unwrap(), Arc::new(BucketMeter::new(1)));
+        let file = folder.path().join("objectives");
+        let of_uuid = |uuid: &str| {
+            let mut metadata = metadata(2_000);
+            metadata.buckets.get_mut("b").unwrap().uuid = BucketUuid(uuid.into());
+            metadata
+        };
+        let counted = |objectives: &Objectives, uuid: &str| {
+            look(objectives, &of_uuid(uuid), &meter, NOW + 10);
+            of_five_minutes(objectives, &of_uuid(uuid), NOW + 10)
+        };
+        let seven = Counts { good: 7, total: 7 };
+        let running = Objectives::open(file.clone());
+        counted(&running, "first");
+        meter.record(0, OpKind::Get, 7, 1);
+        assert_eq!((counted(&running, "first"), running.is_renamed()), (seven, false));
+        running.write().unwrap();
+        let again = |uuid| counted(&Objectives::open(file.clone()), uuid);
+        assert_eq!(again("first"), seven);
+        assert_eq!(again("another"), Counts::default(), "made anew while the node was down");
+        assert_eq!((counted(&running, "flushed"), running.is_renamed()), (seven, true));
+        running.write().unwrap();
+        assert_eq!((again("flushed"), running.is_renamed()), (seven, false));
+        running.forget(&["b".to_owned()]);
+        assert_eq!(counted(&running, "third"), Counts::default(), "made anew while the node runs");
+        // An earlier version wrote no uuid.
+        let earlier = stored::decode(&fs::read(&file).unwrap()).unwrap();
+        let name = |name: &str| name.replace("@flushed", "");
+        let earlier: Vec<_> = earlier.iter().map(|(key, ring)| (name(key), ring)).collect();
+        fs::write(&file, stored::encode(earlier.iter().map(|(key, ring)| (key.as_str(), *ring)))).unwrap();
+        assert_eq!(again("first"), seven);
     }
 }

@@ -12,13 +12,14 @@ use std::{
 
 use super::{History, file::HistoryFile};
 
-/// More buckets have no file: a folder never takes more than so many files.
+/// More buckets have no file, until one that has is dropped.
 const FILES_MAX: usize = 100;
 
 /// The files of this node's buckets.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     folder: PathBuf,
+    files_max: usize,
     /// By uuid. None: the file cannot be had, which has been said.
     files: BTreeMap<String, Option<HistoryFile>>,
     /// Whether the last write failed, which has been said.
@@ -27,17 +28,49 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder, files: BTreeMap::new(), fails: false }
+        Self { folder, files_max: FILES_MAX, files: BTreeMap::new(), fails: false }
     }
 
-    /// Reads the files of buckets that are new in this process.
-    pub(crate) fn load(&mut self, history: &History, now_secs: u64) {
-        for fresh in history.unread() {
+    /// A folder of so many files at most.
+    #[cfg(test)]
+    pub(crate) fn of_files(folder: PathBuf, files_max: usize) -> Self {
+        Self { files_max, ..Self::new(folder) }
+    }
+
+    /// Reads what is new. Where it is time to write, writes as well, and removes the files of buckets that are not `known`.
+    pub(crate) fn turn(
+        &mut self,
+        history: &History,
+        is_due: bool,
+        known: impl FnOnce() -> Option<BTreeSet<String>>,
+    ) -> io::Result<()> {
+        self.load(history);
+        if !is_due {
+            return Ok(());
+        }
+        self.write(history);
+        // Order matters: asked before, it would not know a bucket that was made meanwhile and has a file by now.
+        known().map_or(Ok(()), |known| self.remove_dropped(&known))
+    }
+
+    /// Reads the files of buckets that are new in this process, and of those that had no place before.
+    pub(crate) fn load(&mut self, history: &History) {
+        let open = history.open();
+        self.files.retain(|uuid, _| open.contains(uuid));
+        if self.files.len() < self.files_max {
+            open.iter()
+                .filter(|uuid| !self.files.contains_key(*uuid))
+                .for_each(|uuid| history.read_again(uuid));
+        }
+        let mut unread = history.unread();
+        // Those that have a file keep it: otherwise files that nothing is written to would be left.
+        unread.sort_by_key(|fresh| !self.folder.join(&fresh.uuid).exists());
+        for fresh in unread {
             let names: Vec<&str> =
                 fresh.columns.iter().filter_map(|about| about.rest.first().copied()).collect();
             // Out of the map before it is opened anew: a bucket that was closed and opened comes again.
             let was_refused = matches!(self.files.remove(&fresh.uuid), Some(None));
-            if self.files.len() >= FILES_MAX {
+            if self.files.len() >= self.files_max {
                 continue;
             }
             let path = self.folder.join(&fresh.uuid);
@@ -53,7 +86,7 @@ impl Keeper {
                             "parts of the history of statistics are damaged: they are left out"
                         );
                     }
-                    history.adopt(&fresh.bucket, &fresh.uuid, kept, now_secs);
+                    history.adopt(&fresh.bucket, &fresh.uuid, kept);
                     Some(opened)
                 }
                 Err(error) => {
@@ -65,11 +98,6 @@ impl Keeper {
             };
             self.files.insert(fresh.uuid, opened);
         }
-    }
-
-    /// Whether every bucket has its file, and the last write reached all of them.
-    pub(crate) fn has_written(&self) -> bool {
-        !self.fails && self.files.values().all(Option::is_some)
     }
 
     /// Writes what is new, and lets go of buckets that are closed.
@@ -95,13 +123,14 @@ impl Keeper {
         self.fails = failed.is_some();
     }
 
-    /// Removes the files of buckets that were dropped.
+    /// Removes the files of buckets that were dropped. Nothing that fails keeps the other files.
     pub(crate) fn remove_dropped(&self, known: &BTreeSet<String>) -> io::Result<()> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
+        let mut outcome = Ok(());
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
@@ -111,9 +140,9 @@ impl Keeper {
                 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit())
                 && !known.contains(uuid)
             {
-                fs::remove_file(entry.path())?;
+                outcome = outcome.and(fs::remove_file(entry.path()));
             }
         }
-        Ok(())
+        outcome
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod file;
 pub(crate) mod keeper;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use stats::{Across, Kind, Reading, Samples, Statistic, Zoom};
 
 use self::file::{Kept, Step, zooms};
+use super::let_go_farthest;
 
 /// What the past of all buckets may take.
 const BYTES_MAX: usize = 48 << 20;
@@ -55,6 +56,11 @@ impl History {
         }
     }
 
+    /// The bucket of that name is another one.
+    pub(crate) fn forget(&self, bucket: &str) {
+        self.buckets.lock().remove(bucket);
+    }
+
     /// Whether a bucket's file has not been asked for.
     pub(crate) fn has_unread(&self) -> bool {
         self.buckets.lock().values().any(|series| !series.is_read)
@@ -79,12 +85,12 @@ impl History {
     }
 
     /// Puts what a file had before what this process has sampled.
-    fn adopt(&self, bucket: &str, uuid: &str, kept: Kept, now_secs: u64) {
+    fn adopt(&self, bucket: &str, uuid: &str, kept: Kept) {
         let mut buckets = self.buckets.lock();
         let Some(series) = buckets.get_mut(bucket).filter(|series| series.uuid == uuid) else { return };
         for (zoom, steps) in kept.steps {
             if let Some(archive) = series.further.iter_mut().find(|archive| archive.zoom == zoom) {
-                archive.adopt(steps, now_secs);
+                archive.adopt(steps);
             }
         }
         self.adopted.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +120,7 @@ impl History {
     fn written(&self, uuid: &str) {
         let mut buckets = self.buckets.lock();
         let of_bucket = buckets.values_mut().filter(|series| series.uuid == uuid);
-        of_bucket.flat_map(|series| &mut series.further).for_each(|archive| archive.written = archive.told);
+        of_bucket.flat_map(|series| &mut series.further).for_each(Archive::written);
     }
 
     /// What a bucket said of one statistic each second of the last minute, by its first name in REST; counters as rates.
@@ -194,7 +200,7 @@ impl Series {
     fn is_of(&mut self, uuid: String) {
         if self.uuid != uuid {
             (self.uuid, self.is_read) = (uuid, false);
-            self.further.iter_mut().for_each(|archive| (archive.written, archive.told) = (0, 0));
+            self.further.iter_mut().for_each(Archive::begin_another_file);
         }
     }
 
@@ -257,7 +263,7 @@ impl Series {
     fn bytes(&self) -> usize {
         let minute: usize = self.minute.iter().map(|(_, row)| ROW_BYTES + row.len() * 8).sum();
         let rows = self.further.iter().flat_map(|archive| &archive.rows);
-        minute + rows.map(|(_, row)| ROW_BYTES + row.len() * 4).sum::<usize>()
+        minute + rows.map(|(_, row)| ROW_BYTES + row.figures.len() * 4).sum::<usize>()
     }
 }
 
@@ -295,91 +301,143 @@ fn push<T>(rows: &mut VecDeque<(u64, Box<[T]>)>, at: u64, row: Box<[T]>, keep: u
     }
 }
 
+/// Whether the file of a bucket has a row as it is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnDisk {
+    No,
+    OnItsWay,
+    Yes,
+}
+
+/// The means of a step that is not under way.
+#[derive(Debug)]
+struct Row {
+    /// How many samples they are of.
+    samples: u32,
+    figures: Box<[f32]>,
+    on_disk: OnDisk,
+}
+
 /// Means over steps of one length.
+///
+/// A step belongs to the time that the clock told, right or wrong. A clock that is set leaves what was sampled where it is: rows later
+/// than now are not shown until the clock comes there. A step that the clock comes by again goes on. Where there is too much, the rows
+/// farthest from now go first.
 #[derive(Debug)]
 struct Archive {
     zoom: Zoom,
-    rows: VecDeque<(u64, Box<[f32]>)>,
-    /// The step that is not over: its begin, sums, and how many samples are in them.
+    /// By the begin of their steps.
+    rows: BTreeMap<u64, Row>,
+    /// The step under way: its begin, sums, and how many samples are in them.
     begun: (u64, Vec<f64>, u32),
-    /// Steps that are over are on disk up to this one; up to `told` they are on the way.
-    written: u64,
-    told: u64,
 }
 
 impl Archive {
     fn new(zoom: Zoom) -> Self {
-        Self { zoom, rows: VecDeque::new(), begun: (0, Vec::new(), 0), written: 0, told: 0 }
+        Self { zoom, rows: BTreeMap::new(), begun: (0, Vec::new(), 0) }
     }
 
     fn add(&mut self, at: u64, row: &[f64], keep: usize) {
-        // Also between steps, which last up to six hours: with another bucket there is less room for this one.
-        while self.rows.len() > keep {
-            self.rows.pop_front();
-        }
         let step = at - at % self.zoom.step_secs();
-        let (begin, sums, count) = &mut self.begun;
-        if *begin != step {
-            if let Some(mean) = mean(sums, *count) {
-                let mean: Box<[f32]> = mean.map(|figure| figure as f32).collect();
-                push(&mut self.rows, *begin, mean, keep);
-                // Where the clock was set back the step is in the file as it was before that.
-                self.written = self.written.min(begin.saturating_sub(1));
-                self.told = self.told.min(self.written);
-            }
-            (*begin, *count) = (step, 0);
-            sums.clear();
-            sums.resize(row.len(), 0.0);
+        if self.begun.0 != step {
+            self.begin(step, row.len());
         }
+        let (_, sums, count) = &mut self.begun;
         sums.iter_mut().zip(row).for_each(|(sum, figure)| *sum += figure);
-        *count += 1;
+        *count = count.saturating_add(1);
+        // Also between steps, which last up to six hours: with another bucket there is less room for this one.
+        while self.rows.len() > keep && let_go_farthest(&mut self.rows, at).is_some() {}
     }
 
-    /// The steps that are over, and the one that is not.
+    fn begin(&mut self, step: u64, columns: usize) {
+        let (at, sums, samples) = std::mem::replace(&mut self.begun, (step, vec![0.0; columns], 0));
+        if let Some(mean) = mean(&sums, samples) {
+            let figures = mean.map(|figure| figure as f32).collect();
+            self.rows.insert(at, Row { samples, figures, on_disk: OnDisk::No });
+        }
+        if let Some(Row { samples, figures, .. }) = self.rows.remove(&step) {
+            self.go_on(samples, &figures);
+        }
+    }
+
+    /// Takes what was sampled of the step under way before.
+    fn go_on(&mut self, samples: u32, figures: &[f32]) {
+        let (_, sums, count) = &mut self.begun;
+        // A figure that an earlier version did not know would make the mean unknown.
+        if figures.len() == sums.len() && figures.iter().all(|one| one.is_finite()) {
+            let of_step = figures.iter().map(|figure| f64::from(*figure) * f64::from(samples));
+            sums.iter_mut().zip(of_step).for_each(|(sum, figure)| *sum += figure);
+            *count = count.saturating_add(samples);
+        }
+    }
+
+    /// The steps that are over, and the one under way.
     fn all(&self) -> Vec<(u64, Vec<f64>)> {
         let (begin, sums, count) = &self.begun;
         // After a time without samples steps that are too old may be left.
         let reach = self.zoom.step_secs() * self.zoom.rows() as u64;
-        let over = self.rows.iter().filter(|(at, _)| at < begin && at + reach >= *begin);
-        let over = over.map(|(at, row)| (*at, row.iter().map(|figure| f64::from(*figure)).collect()));
+        let over = self.rows.range(begin.saturating_sub(reach)..*begin);
+        let over = over.map(|(at, row)| (*at, row.figures.iter().map(|figure| f64::from(*figure)).collect()));
         over.chain(mean(sums, *count).map(|mean| (*begin, mean.collect()))).collect()
     }
 
-    /// Takes steps of an earlier process, which are in order. A step that is not over goes on.
-    fn adopt(&mut self, steps: Vec<Step>, now_secs: u64) {
-        let (begin, sums, count) = &mut self.begun;
-        let first = self.rows.front().map_or(*begin, |(at, _)| *at);
-        let reach = self.zoom.step_secs() * self.zoom.rows() as u64;
-        let is_past = |step: &&Step| step.at < first && step.at <= now_secs && step.at + reach >= now_secs;
-        for step in steps.iter().filter(is_past).rev() {
-            self.rows.push_front((step.at, step.figures.clone()));
-            self.written = self.written.max(step.at);
-        }
-        let goes_on = |step: &&Step| {
-            step.at == *begin
-                && step.figures.len() == sums.len()
-                && step.figures.iter().all(|one| one.is_finite())
-        };
-        if let Some(same) = steps.iter().find(goes_on) {
-            let figures = same.figures.iter().map(|figure| f64::from(*figure) * f64::from(same.samples));
-            sums.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
-            *count = count.saturating_add(same.samples);
+    /// Takes steps of an earlier process. One that this process has sampled as well is of both.
+    fn adopt(&mut self, steps: Vec<Step>) {
+        for Step { at, samples, figures } in steps {
+            if at == self.begun.0 {
+                self.go_on(samples, &figures);
+                continue;
+            }
+            match self.rows.entry(at) {
+                Entry::Vacant(place) => {
+                    place.insert(Row { samples, figures, on_disk: OnDisk::Yes });
+                }
+                Entry::Occupied(mut own) => own.get_mut().take_in(samples, &figures),
+            }
         }
     }
 
-    /// What the file does not have: steps that are over since, and the one that is not.
+    /// What the file does not have: steps that are over since, and the one under way.
     fn unwritten(&mut self) -> Vec<Step> {
-        let samples = u32::try_from(self.zoom.step_secs()).unwrap_or(u32::MAX);
-        let over = self.rows.iter().filter(|(at, _)| *at > self.written);
-        let mut steps: Vec<Step> =
-            over.map(|(at, row)| Step { at: *at, samples, figures: row.clone() }).collect();
-        self.told = steps.last().map_or(self.written, |step| step.at);
+        let mut steps = Vec::new();
+        for (at, row) in self.rows.iter_mut().filter(|(_, row)| row.on_disk != OnDisk::Yes) {
+            row.on_disk = OnDisk::OnItsWay;
+            steps.push(Step { at: *at, samples: row.samples, figures: row.figures.clone() });
+        }
         let (begin, sums, count) = &self.begun;
         if let Some(mean) = mean(sums, *count) {
             let figures = mean.map(|figure| figure as f32).collect();
             steps.push(Step { at: *begin, samples: *count, figures });
         }
         steps
+    }
+
+    /// What was told last as unwritten is written.
+    fn written(&mut self) {
+        let told = self.rows.values_mut().filter(|row| row.on_disk == OnDisk::OnItsWay);
+        told.for_each(|row| row.on_disk = OnDisk::Yes);
+    }
+
+    /// The file is another one, which has nothing.
+    fn begin_another_file(&mut self) {
+        self.rows.values_mut().for_each(|row| row.on_disk = OnDisk::No);
+    }
+}
+
+impl Row {
+    /// The means are of both.
+    fn take_in(&mut self, samples: u32, figures: &[f32]) {
+        let all = self.figures.iter().chain(figures);
+        if figures.len() != self.figures.len() || !all.clone().all(|one| one.is_finite()) {
+            return;
+        }
+        let (own, other) = (f64::from(self.samples), f64::from(samples));
+        for (mean, figure) in self.figures.iter_mut().zip(figures) {
+            let sum = f64::from(*mean) * own + f64::from(*figure) * other;
+            *mean = (sum / (own + other).max(1.0)) as f32;
+        }
+        self.samples = self.samples.saturating_add(samples);
+        self.on_disk = OnDisk::No;
     }
 }
 
@@ -388,221 +446,4 @@ fn mean(sums: &[f64], count: u32) -> Option<impl Iterator<Item = f64>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use stats::Unit;
-
-    use super::{keeper::Keeper, *};
-
-    const fn statistic(rest: &'static [&'static str], kind: Kind, across: Across) -> Statistic {
-        Statistic { stat: &[], rest, metrics: &[], help: "Says something.", unit: Unit::Count, kind, across }
-    }
-
-    static ITEMS: Statistic = statistic(&["items", "alias"], Kind::Gauge, Across::Sum);
-    static OPS: Statistic = statistic(&["ops"], Kind::Counter, Across::Sum);
-    static HIDDEN: Statistic = statistic(&[], Kind::Gauge, Across::Sum);
-    static DERIVED: Statistic = statistic(&["derived"], Kind::Gauge, Across::Of(|of| of("items")));
-
-    fn readings(items: u64, ops: u64) -> Vec<Reading> {
-        let reading = |about, value: u64| Reading::of(about, value.into());
-        vec![reading(&ITEMS, items), reading(&HIDDEN, 1), reading(&OPS, ops), reading(&DERIVED, 2)]
-    }
-
-    fn at(secs: u64) -> Moment {
-        Moment { unix_secs: 1_700_000_000 + secs, steady_secs: secs as f64 }
-    }
-
-    fn add(history: &History, secs: u64, items: u64, ops: u64) {
-        history.add(at(secs), said(&["b"], items, ops));
-    }
-
-    fn said(names: &[&str], items: u64, ops: u64) -> Vec<Said> {
-        let of = |name: &&str| Said {
-            bucket: (*name).to_owned(),
-            uuid: name.repeat(32),
-            readings: readings(items, ops),
-        };
-        names.iter().map(of).collect()
-    }
-
-    #[test]
-    fn counters_are_rates_and_gauges_stay_what_they_are() {
-        let history = History::default();
-        assert_eq!(history.samples("b", Zoom::Minute), None);
-        for (secs, items, ops) in [(0, 5, 100), (1, 6, 110), (3, 7, 150), (4, 8, 20)] {
-            add(&history, secs, items, ops);
-        }
-        let told = history.samples("b", Zoom::Minute).unwrap();
-        assert_eq!(
-            told.values.keys().collect::<Vec<_>>(),
-            ["items", "ops"],
-            "what follows from others is not kept"
-        );
-        assert_eq!(told.values["items"], [5.0, 6.0, 7.0, 8.0]);
-        assert_eq!(told.values["ops"], [0.0, 10.0, 20.0, 0.0], "the last one began anew");
-        assert_eq!(told.timestamps, [0, 1, 3, 4].map(|secs| (1_700_000_000 + secs) * 1000));
-    }
-
-    #[test]
-    fn a_minute_has_sixty_samples_and_an_hour_means_of_four_seconds() {
-        let history = History::default();
-        for secs in 0..4_000 {
-            add(&history, secs, secs, secs * 3);
-        }
-        let minute = history.samples("b", Zoom::Minute).unwrap();
-        assert_eq!((minute.timestamps.len(), minute.values["items"].last()), (60, Some(&3_999.0)));
-        let hour = history.samples("b", Zoom::Hour).unwrap();
-        // Nine hundred that are over, and the one that is not.
-        assert_eq!(hour.timestamps.len(), 901);
-        assert!(hour.timestamps.windows(2).all(|two| two[1] - two[0] == 4_000));
-        assert_eq!(hour.values["items"].last(), Some(&3_997.5), "3996 to 3999");
-        assert_eq!(hour.values["ops"].last(), Some(&3.0));
-        let day = history.samples("b", Zoom::Day).unwrap();
-        assert!((66..=68).contains(&day.timestamps.len()), "{}", day.timestamps.len());
-    }
-
-    #[test]
-    fn the_past_of_many_buckets_is_bounded_and_that_of_a_dropped_one_is_gone() {
-        let history = History { bytes_max: 100_000, ..History::default() };
-        let names = ["a", "b", "c"];
-        for secs in 0..8_000 {
-            history.add(at(secs), said(&names, secs, secs));
-        }
-        let bytes: usize = history.buckets.lock().values().map(Series::bytes).sum();
-        assert!(bytes <= 100_000 && bytes > 30_000, "{bytes}");
-        // Alone again, the bucket has room for more.
-        for secs in 8_000..12_000 {
-            add(&history, secs, secs, secs);
-        }
-        assert_eq!(history.samples("a", Zoom::Hour), None);
-        let kept = history.samples("b", Zoom::Hour).unwrap().timestamps.len();
-        assert!(kept > 200, "{kept}");
-    }
-
-    #[test]
-    fn a_bucket_makes_room_at_once_for_the_past_of_others() {
-        let history = History { bytes_max: 40_000, ..History::default() };
-        for secs in 0..8_000 {
-            history.add(at(secs), said(&["a"], secs, secs));
-        }
-        let bytes = || history.buckets.lock()["a"].bytes();
-        assert!(bytes() > 15_000, "{}", bytes());
-        history.add(at(8_000), said(&["a", "b", "c", "d"], 8_000, 8_000));
-        assert!(bytes() <= 10_000, "{}", bytes());
-    }
-
-    #[test]
-    fn a_clock_that_is_set_back_leaves_samples_in_order() {
-        let history = History::default();
-        for secs in (100..130).chain(110..120) {
-            add(&history, secs, secs, 0);
-        }
-        for zoom in [Zoom::Minute, Zoom::Hour] {
-            let told = history.samples("b", zoom).unwrap();
-            assert!(told.timestamps.windows(2).all(|two| two[0] < two[1]), "{:?}", told.timestamps);
-            assert_eq!(told.timestamps.last().map(|at| at / 1000 / 10), Some(170_000_011));
-        }
-    }
-
-    /// The file of a node whose process is killed: nothing is written at its end.
-    #[test]
-    fn a_process_that_starts_has_what_the_one_before_wrote() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("history");
-        let mut keeper = Keeper::new(folder.clone());
-        let before = History::default();
-        for secs in 0..4_000 {
-            add(&before, secs, secs, secs * 3);
-            if secs % 60 == 7 {
-                keeper.load(&before, at(secs).unix_secs);
-                keeper.write(&before);
-            }
-        }
-        let told = |history: &History, zoom| history.samples("b", zoom).unwrap();
-        // Written last at 3967, in the middle of all steps.
-        let (after, mut keeper) = (History::default(), Keeper::new(folder.clone()));
-        for secs in 4_060..4_100 {
-            add(&after, secs, secs, 0);
-        }
-        keeper.load(&after, at(4_100).unix_secs);
-        for (zoom, newest) in [(Zoom::Hour, 3_964), (Zoom::Day, 3_940)] {
-            let newest = at(newest).unix_secs * 1_000;
-            let (was, is) = (told(&before, zoom), told(&after, zoom));
-            let old = |samples: &Samples| samples.timestamps.iter().filter(|at| **at < newest).count();
-            assert!(old(&is) > 30, "{zoom:?}");
-            // The hour of the process before began a little earlier.
-            let skipped = old(&was) - old(&is);
-            assert_eq!(was.timestamps[skipped..old(&was)], is.timestamps[..old(&is)], "{zoom:?}");
-            assert_eq!(was.values["items"][skipped..old(&was)], is.values["items"][..old(&is)], "{zoom:?}");
-            assert!(is.timestamps.windows(2).all(|two| two[0] < two[1]), "{:?}", is.timestamps);
-        }
-        // A step of six hours goes on: 0 to 3967 and 4060 to 4099.
-        let year = told(&after, Zoom::Year);
-        let mean = ((0..=3_967).sum::<u64>() + (4_060..4_100).sum::<u64>()) as f64 / 4_008.0;
-        let newest = year.values["items"].last().unwrap();
-        assert!((newest - mean).abs() < 0.01, "{newest} {mean}");
-        // A bucket that was dropped has no file, and one of its name no past.
-        let other = History::default();
-        other.add(
-            at(5_000),
-            vec![Said { bucket: "b".into(), uuid: "c".repeat(32), readings: readings(1, 1) }],
-        );
-        keeper.load(&other, at(5_000).unix_secs);
-        assert_eq!(told(&other, Zoom::Hour).timestamps.len(), 1);
-        keeper.remove_dropped(&BTreeSet::from(["c".repeat(32)])).unwrap();
-        let left: Vec<_> =
-            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, [std::ffi::OsString::from("c".repeat(32))]);
-    }
-
-    #[test]
-    fn a_bucket_that_was_flushed_keeps_its_past() {
-        let dir = tempfile::tempdir().unwrap();
-        let (history, mut keeper) = (History::default(), Keeper::new(dir.path().to_owned()));
-        let flushed = |secs| Said { bucket: "b".into(), uuid: "c".repeat(32), readings: readings(secs, 0) };
-        for secs in 0..100 {
-            add(&history, secs, secs, 0);
-        }
-        keeper.load(&history, at(99).unix_secs);
-        keeper.write(&history);
-        history.add(at(100), vec![flushed(100)]);
-        keeper.load(&history, at(100).unix_secs);
-        keeper.write(&history);
-        let (after, mut keeper) = (History::default(), Keeper::new(dir.path().to_owned()));
-        after.add(at(200), vec![flushed(200)]);
-        keeper.load(&after, at(200).unix_secs);
-        assert_eq!(after.samples("b", Zoom::Hour).unwrap().timestamps.len(), 27);
-    }
-
-    #[test]
-    fn what_was_sampled_long_ago_is_in_no_hour() {
-        let history = History::default();
-        add(&history, 0, 1, 0);
-        add(&history, 10, 1, 0);
-        add(&history, 9_000, 1, 0);
-        assert_eq!(history.samples("b", Zoom::Hour).unwrap().timestamps.len(), 1);
-        assert_eq!(history.samples("b", Zoom::Day).unwrap().timestamps.len(), 2);
-    }
-
-    #[test]
-    fn a_disk_that_refuses_costs_no_samples() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("history");
-        // A file where the folder should be.
-        std::fs::write(&folder, "").unwrap();
-        let (history, mut keeper) = (History::default(), Keeper::new(folder.clone()));
-        for secs in 0..10 {
-            add(&history, secs, secs, 0);
-            keeper.load(&history, at(secs).unix_secs);
-            keeper.write(&history);
-        }
-        assert_eq!(history.samples("b", Zoom::Minute).unwrap().timestamps.len(), 10);
-        // Once it takes files again, they have everything.
-        std::fs::remove_file(&folder).unwrap();
-        keeper.load(&history, at(10).unix_secs);
-        keeper.write(&history);
-        let (after, mut keeper) = (History::default(), Keeper::new(folder));
-        add(&after, 20, 20, 0);
-        keeper.load(&after, at(20).unix_secs);
-        assert_eq!(after.samples("b", Zoom::Hour).unwrap().timestamps.len(), 4);
-    }
-}
+mod tests;
