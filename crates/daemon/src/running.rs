@@ -2,7 +2,7 @@
 
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
-use dataplane::{Workers, links::Links};
+use dataplane::{Shared, Workers, links::Links};
 
 use crate::{
     audit::AuditLog,
@@ -10,6 +10,7 @@ use crate::{
     control::Control,
     services::Services,
     setup::{
+        certificates::NodeCertificates,
         closing::NotClosed,
         error::ServeError,
         listeners,
@@ -33,30 +34,38 @@ pub fn serve(options: ServeOptions) -> Result<(), ServeError> {
     Ok(node.stop()?)
 }
 
-/// A running node. One that is dropped without [`Node::stop`] stops all the same: its threads end by nothing else.
+/// A running node. One that is dropped without [`Node::stop`] stops all the same.
 pub struct Node {
     pub(crate) ports: PortsInUse,
     pub(crate) listen: IpAddr,
-    /// Until it is stopped.
-    pub(crate) running: Option<Running>,
+    pub(crate) running: Running,
 }
 
-/// What a node runs.
-pub(crate) struct Running {
+/// The loops, and what they go by.
+pub(crate) struct Plane {
+    pub(crate) audit: Arc<AuditLog>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) workers: Workers,
-    pub(crate) buckets: Arc<OpenBuckets>,
+    pub(crate) certificates: Arc<NodeCertificates>,
+}
+
+/// What a node runs. Each part is here from its start on: where a later one cannot be started, all of them are stopped. Their threads end
+/// by nothing else, and would keep the data directory.
+#[derive(Default)]
+pub(crate) struct Running {
+    pub(crate) buckets: Option<Arc<OpenBuckets>>,
     /// In the order in which they are stopped.
     pub(crate) node_threads: Vec<NodeThread>,
-    pub(crate) pacing: NodeThread,
-    pub(crate) reconciler: NodeThread,
-    pub(crate) services: Services,
-    pub(crate) links: Arc<Links>,
-    pub(crate) agreement: Arc<Agreement>,
-    pub(crate) control: Arc<Control>,
-    pub(crate) control_plane: tokio::runtime::Runtime,
+    pub(crate) pacing: Option<NodeThread>,
+    pub(crate) reconciler: Option<NodeThread>,
+    pub(crate) services: Option<Services>,
+    pub(crate) links: Option<Arc<Links>>,
+    pub(crate) agreement: Option<Arc<Agreement>>,
+    pub(crate) control: Option<Arc<Control>>,
+    pub(crate) control_plane: Option<tokio::runtime::Runtime>,
     pub(crate) shutdown: tokio::sync::watch::Sender<bool>,
-    // Last: dropped after everything that reports to it.
-    pub(crate) _audit: Arc<AuditLog>,
+    // Last: with it goes the audit log, after everything that reports to it.
+    pub(crate) plane: Option<Plane>,
 }
 
 impl Node {
@@ -78,8 +87,8 @@ impl Node {
     /// When the signals cannot be watched.
     pub fn wait_for_signal(&self) -> io::Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
-        let Some(running) = &self.running else { return Ok(()) };
-        running.control_plane.block_on(async {
+        let Some(control_plane) = &self.running.control_plane else { return Ok(()) };
+        control_plane.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             tokio::select! {
@@ -95,37 +104,53 @@ impl Node {
     /// # Errors
     /// When not all of it could be written, or the disk could not be told that nothing is missing.
     pub fn stop(mut self) -> Result<(), NotClosed> {
-        self.running.take().map_or(Ok(()), Running::stop)
+        self.running.stop()
     }
 }
 
-impl Drop for Node {
+impl Drop for Running {
     fn drop(&mut self) {
         // The caller has given the node up because of something else, and tells that.
-        if let Some(Err(error)) = self.running.take().map(Running::stop) {
+        if let Err(error) = self.stop() {
             tracing::error!(%error, "a node that was given up has stopped uncleanly");
         }
     }
 }
 
 impl Running {
-    fn stop(self) -> Result<(), NotClosed> {
+    /// Stops all that was started and was not stopped before.
+    fn stop(&mut self) -> Result<(), NotClosed> {
+        let Some(Plane { workers, audit: _until_the_end, .. }) = self.plane.take() else { return Ok(()) };
         tracing::info!("stopping");
         // While the others can still be reached.
-        self.agreement.hand_over();
+        if let Some(agreement) = &self.agreement {
+            agreement.hand_over();
+        }
         self.shutdown.send_replace(true);
-        self.reconciler.stop();
-        self.links.stop();
-        self.services.stopping();
-        self.control_plane.shutdown_timeout(DRAIN_GRACE);
+        self.reconciler.take().into_iter().for_each(NodeThread::stop);
+        if let Some(links) = self.links.take() {
+            links.stop();
+        }
+        if let Some(services) = &self.services {
+            services.stopping();
+        }
+        if let Some(control_plane) = self.control_plane.take() {
+            control_plane.shutdown_timeout(DRAIN_GRACE);
+        }
         // By now nothing is counted or sampled any more.
-        self.control.write_pasts(DRAIN_GRACE);
-        self.services.stop();
-        self.agreement.stop();
-        self.node_threads.into_iter().for_each(NodeThread::stop);
-        self.workers.stop(DRAIN_GRACE);
-        self.pacing.stop();
-        self.buckets.close()?;
+        let control = self.control.take();
+        if let Some(control) = &control {
+            control.write_pasts(DRAIN_GRACE);
+        }
+        self.services.take().into_iter().for_each(Services::stop);
+        let agreement = self.agreement.take();
+        if let Some(agreement) = &agreement {
+            agreement.stop();
+        }
+        self.node_threads.drain(..).for_each(NodeThread::stop);
+        workers.stop(DRAIN_GRACE);
+        self.pacing.take().into_iter().for_each(NodeThread::stop);
+        self.buckets.take().map_or(Ok(()), |buckets| buckets.close())?;
         tracing::info!("stopped; everything is on disk");
         Ok(())
     }

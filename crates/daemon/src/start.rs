@@ -1,6 +1,9 @@
 //! Starting a node, step by step: each takes what those before have made.
 
-use std::sync::{Arc, mpsc::Receiver};
+use std::{
+    sync::{Arc, mpsc::Receiver},
+    time::Duration,
+};
 
 use admin::NodeControl as _;
 use arc_swap::ArcSwap;
@@ -29,7 +32,7 @@ use crate::{
         disk::Disk,
     },
     past::gauges::Gauges,
-    running::{Node, Running},
+    running::{Node, Plane, Running},
     services::{self, ServicePorts, Services},
     setup::{
         certificates::NodeCertificates,
@@ -66,54 +69,45 @@ pub(crate) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
     let seed = beginning.seed;
     let member = beginning.group.member();
     let this_node = Arc::new(ThisNode::new(member.uuid.clone(), member.node));
-    let plane = Plane::start(options, &data_dir, beginning.group.metadata())?;
+    // From here on what fails ends what was begun: see [`Running`].
+    let mut running = Running::default();
+    let plane = &*running.plane.insert(Plane::start(options, &data_dir, beginning.group.metadata())?);
     plane.shared.node_tls.use_keys(Arc::clone(&beginning.keys));
     let disk = Disk::new(options.disk.limits);
-    let buckets = plane.open_buckets(options, (data_dir, disk.clone()), &this_node, &beginning.group)?;
-    let (node_threads, pacing) = start_node_threads(options, &disk, &buckets, &plane.shared)?;
-    let control_plane = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("control")
-        .enable_all()
-        .build()?;
-    let agreed = Agreed::start(beginning, this_node, &plane, &control_plane, (options, ports))?;
-    let agreement = Arc::clone(&agreed.agreement);
-    let control = agreed.control(options, seed, &plane, &buckets, &control_plane)?;
-    let shutdown = watch::Sender::new(false);
-    let background = Background { runtime: &control_plane, shutdown: &shutdown };
-    let (links, reconciler) = background.look_after_copies(seed, &plane, &control, &buckets)?;
+    let buckets = plane.open_buckets(options, (data_dir, disk.clone()), &this_node);
+    running.buckets = Some(Arc::clone(&buckets));
+    follow_metadata(&buckets, &beginning.group)?;
+    let node_threads = (&mut running.node_threads, &mut running.pacing);
+    start_node_threads(options, &disk, &buckets, &plane.shared, node_threads)?;
+    let control_plane = &*running.control_plane.insert(
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("control")
+            .enable_all()
+            .build()?,
+    );
+    let agreed = Agreed::start(beginning, this_node, plane, control_plane, (options, ports))?;
+    running.agreement = Some(Arc::clone(&agreed.agreement));
+    let control = agreed.control(options, seed, plane, &buckets, control_plane)?;
+    running.control = Some(Arc::clone(&control));
+    if let Some(init) = &options.init {
+        control_plane.block_on(control.initialize_unattended(init))?;
+    }
+    let background = Background { runtime: control_plane, shutdown: &running.shutdown };
+    let copies = (&mut running.links, &mut running.reconciler);
+    background.look_after_copies(seed, plane, &control, &buckets, copies)?;
     let services = (services, options.functions.clone());
     let services =
         background.serve(listeners, (&plane.workers, &plane.shared), (&control, &buckets), services)?;
-    control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
-    let running = Running {
-        workers: plane.workers,
-        buckets,
-        node_threads,
-        pacing,
-        reconciler,
-        services,
-        links,
-        agreement,
-        control,
-        control_plane,
-        shutdown,
-        _audit: plane.audit,
-    };
-    let node = Node { ports, listen: options.listen, running: Some(running) };
+    let services = running.services.insert(services);
+    tell_services(services, &control, &buckets)?;
+    control_plane.spawn(Arc::clone(&control).note_address(ports, running.shutdown.subscribe()));
+    let node = Node { ports, listen: options.listen, running };
     if let Some(path) = &options.ports_file {
         listeners::write_ports_file(path, &node.report())
             .map_err(|source| ServeError::PortsFile { path: path.clone(), source })?;
     }
     Ok(node)
-}
-
-/// The loops, and what they go by.
-struct Plane {
-    audit: Arc<AuditLog>,
-    shared: Arc<Shared>,
-    workers: Workers,
-    certificates: Arc<NodeCertificates>,
 }
 
 impl Plane {
@@ -135,8 +129,13 @@ impl Plane {
         };
         let workers = Workers::start(&worker_options, Arc::clone(&shared))?;
         let tls = workers.tls().unwrap_or_else(|| Arc::new(ArcSwap::new(tls)));
-        let certificates = NodeCertificates::new(options, data_dir, &certificate, &shared.node_tls, tls)?;
-        Ok(Self { audit, shared, workers, certificates: Arc::new(certificates) })
+        match NodeCertificates::new(options, data_dir, &certificate, &shared.node_tls, tls) {
+            Ok(certificates) => Ok(Self { audit, shared, workers, certificates: Arc::new(certificates) }),
+            Err(error) => {
+                workers.stop(Duration::ZERO);
+                Err(error.into())
+            }
+        }
     }
 
     fn open_buckets(
@@ -144,24 +143,27 @@ impl Plane {
         options: &ServeOptions,
         (data_dir, disk): (Arc<DataDir>, Disk),
         this_node: &Arc<ThisNode>,
-        group: &Consensus,
-    ) -> Result<Arc<OpenBuckets>, ServeError> {
-        let buckets = Arc::new(OpenBuckets::new(
+    ) -> Arc<OpenBuckets> {
+        Arc::new(OpenBuckets::new(
             (data_dir, disk),
             Arc::clone(&self.shared),
             self.workers.notifier(),
             options.workers,
             Arc::clone(this_node),
-        ));
-        if group.has_caught_up() {
-            buckets.remove_unknown(group.metadata())?;
-        }
-        if let Err(error) = buckets.reconcile(group.metadata()) {
-            // The other buckets must not suffer: the node serves them and says what is wrong.
-            tracing::error!(%error, "a bucket is not available");
-        }
-        Ok(buckets)
+        ))
     }
+}
+
+/// Opens what the node's metadata have.
+fn follow_metadata(buckets: &OpenBuckets, group: &Consensus) -> Result<(), ServeError> {
+    if group.has_caught_up() {
+        buckets.remove_unknown(group.metadata())?;
+    }
+    if let Err(error) = buckets.reconcile(group.metadata()) {
+        // The other buckets must not suffer: the node serves them and says what is wrong.
+        tracing::error!(%error, "a bucket is not available");
+    }
+    Ok(())
 }
 
 /// The threads that serve all buckets, in the order in which they are stopped. Pacing is apart: it outlives the loops.
@@ -170,18 +172,19 @@ fn start_node_threads(
     disk: &Disk,
     buckets: &Arc<OpenBuckets>,
     shared: &Arc<Shared>,
-) -> Result<(Vec<NodeThread>, NodeThread), ServeError> {
+    (threads, pacing): (&mut Vec<NodeThread>, &mut Option<NodeThread>),
+) -> Result<(), ServeError> {
     let list = || {
         let buckets = Arc::clone(buckets);
         move || buckets.metered_buckets()
     };
     let wake_flags = buckets.wake_flags().clone();
-    let housekeeping = housekeeping::start(list(), shared, wake_flags.housekeeping)?;
-    let compaction = compaction::start(list(), Arc::clone(shared))?;
+    threads.push(housekeeping::start(list(), shared, wake_flags.housekeeping)?);
+    threads.push(compaction::start(list(), Arc::clone(shared))?);
     let guarded = (options.data_dir.as_path(), options.disk);
-    let disk_guard = disk_guard::start(disk.files(), guarded, list(), Arc::clone(shared))?;
-    let pacing = pacing::start(list(), wake_flags.pacing, Arc::clone(shared))?;
-    Ok((vec![housekeeping, compaction, disk_guard], pacing))
+    threads.push(disk_guard::start(disk.files(), guarded, list(), Arc::clone(shared))?);
+    *pacing = Some(pacing::start(list(), wake_flags.pacing, Arc::clone(shared))?);
+    Ok(())
 }
 
 /// The node's part in what the cluster agrees on, before anything of it is carried out.
@@ -230,7 +233,7 @@ impl Agreed {
         Ok(Self { agreement, metadata, caught_up, peers, this_node, to_carry_out })
     }
 
-    /// Has carried out what is agreed on, a first bucket included.
+    /// Has carried out what is agreed on.
     fn control(
         self,
         options: &ServeOptions,
@@ -268,9 +271,6 @@ impl Agreed {
         turns::answer(&control);
         everywhere::answer(&control);
         flushing::answer(&control, &plane.shared, &plane.workers.notifier(), control_plane.handle());
-        if let Some(init) = &options.init {
-            control_plane.block_on(control.initialize_unattended(init))?;
-        }
         Ok(control)
     }
 }
@@ -289,12 +289,14 @@ impl Background<'_> {
         plane: &Plane,
         control: &Arc<Control>,
         buckets: &Arc<OpenBuckets>,
-    ) -> Result<(Arc<Links>, NodeThread), ServeError> {
+        (running_links, running_reconciler): (&mut Option<Arc<Links>>, &mut Option<NodeThread>),
+    ) -> Result<(), ServeError> {
         let shared = &plane.shared;
         let links = Links::start(Arc::clone(shared), &plane.workers, self.runtime.handle().clone(), {
             let wake_flag = Arc::clone(&buckets.wake_flags().reconciler);
             move || wake_flag.wake()
         });
+        *running_links = Some(Arc::clone(&links));
         let orchestration = Orchestration::new(control);
         let (reports, newest) = watch::channel(None);
         let reporting = reporting::Parts {
@@ -305,15 +307,15 @@ impl Background<'_> {
         };
         self.runtime.spawn(reporting::run(reporting, self.shutdown.subscribe()));
         self.runtime.spawn(orchestration.run(self.shutdown.subscribe()));
-        let reconciler = reconciler::start(reconciler::Parts {
+        *running_reconciler = Some(reconciler::start(reconciler::Parts {
             control: Arc::clone(control),
             buckets: Arc::clone(buckets),
-            links: Arc::clone(&links),
+            links,
             shared: Arc::clone(shared),
             reports,
             start: node::Start { boot: seed, at: shared.now().wall_nanos },
-        })?;
-        Ok((links, reconciler))
+        })?);
+        Ok(())
     }
 
     /// Lets clients in: to documents, to REST, to the services.
@@ -367,11 +369,18 @@ impl Background<'_> {
             limits: http::Limits::default(),
             shutdown: self.shutdown,
         };
-        let mut services = Services::start(services, &context, service_ports)?;
-        control.show_services(services.figures());
-        let (knows, open) = (Arc::clone(control), Arc::clone(buckets));
-        let wake_flag = Arc::clone(&buckets.wake_flags().services);
-        services.tell(wake_flag, move || knows.caught_up(), move || open.list())?;
-        Ok(services)
+        Services::start(services, &context, service_ports)
     }
+}
+
+/// From now on services hear of buckets, and statistics show what services tell.
+fn tell_services(
+    services: &mut Services,
+    control: &Arc<Control>,
+    buckets: &Arc<OpenBuckets>,
+) -> Result<(), ServeError> {
+    control.show_services(services.figures());
+    let (knows, open) = (Arc::clone(control), Arc::clone(buckets));
+    let wake_flag = Arc::clone(&buckets.wake_flags().services);
+    Ok(services.tell(wake_flag, move || knows.caught_up(), move || open.list())?)
 }

@@ -297,8 +297,8 @@ fn a_user_leaves_room_for_others(first: &Member, second: &Member) {
 }
 
 fn a_connection_is_used_again(first: &Member, second: &Member) {
-    let running = first.node.running.as_ref().expect("it runs");
-    let peers = &running.services.questions.as_ref().expect("services run").peers;
+    let services = first.node.running.services.as_ref().expect("services run");
+    let peers = &services.questions.as_ref().expect("they can be asked").peers;
     let kept = peers.kept(second.id());
     assert!((1..8).contains(&kept), "{kept}");
     for _ in 0..20 {
