@@ -10,7 +10,7 @@ use http::{
 };
 use serde_json::json;
 
-use super::{figures::Figures, telemetry::Telemetry};
+use super::{answers::Answers, figures::Figures, telemetry::Telemetry};
 use crate::node::{control::NodeControl, events::Events};
 
 /// The REST API of one node; shared by its plain and TLS listeners.
@@ -21,6 +21,8 @@ pub struct Api {
     pub(crate) passes: Arc<Passes>,
     /// What every node says about itself.
     pub(crate) figures: Figures,
+    /// What else other nodes have answered a moment ago.
+    pub(crate) answers: Answers,
     /// What has happened to the cluster.
     pub(crate) events: Events,
     /// Clients that are asked how long operations take.
@@ -41,6 +43,7 @@ impl Api {
             front: Arc::new(Front::new(control, Arc::clone(&passes))?),
             passes,
             figures: Figures::default(),
+            answers: Answers::default(),
             events: Events::default(),
             telemetry,
         }))

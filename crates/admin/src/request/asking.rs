@@ -1,19 +1,14 @@
-//! What all nodes say of themselves, asked at once for a request.
-
-use std::sync::Arc;
+//! What all nodes say of themselves, for a request. Other nodes are asked once a second at most: see [`super::answers`].
 
 use base::NodeId;
-use cluster::config;
+use cluster::{NodeInfo, config};
 use http::reply::{self, Outcome};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    call::Call,
-    figures::{ask, question},
-};
+use super::{answers::Question, call::Call};
 
-/// Asks every node that is shown for what it says of itself, of which this one says `own`; and the nodes that did not answer.
-pub(crate) async fn every<T: DeserializeOwned + Send + 'static>(
+/// What every node that is shown says of itself, of which this one says `own`; and the nodes that did not answer.
+pub(crate) async fn every<T: DeserializeOwned + Send>(
     call: &Call,
     path: &'static str,
     own: T,
@@ -22,34 +17,73 @@ pub(crate) async fn every<T: DeserializeOwned + Send + 'static>(
 }
 
 /// The same with a question that has a body.
-pub(crate) async fn every_about<T: DeserializeOwned + Send + 'static>(
+pub(crate) async fn every_about<T: DeserializeOwned + Send>(
     call: &Call,
     path: &'static str,
     body: Vec<u8>,
     own: T,
 ) -> (Vec<(NodeId, T)>, Vec<NodeId>) {
-    let (control, this) = (&call.api.control, call.api.control.this_node());
-    let (mut told, mut missing) = (Vec::new(), Vec::new());
-    let mut asked = tokio::task::JoinSet::new();
-    let mut own = Some(own);
-    for node in config::shown_nodes(&call.meta) {
-        let id = node.id;
-        if node.uuid == this {
-            told.extend(own.take().map(|own| (id, own)));
-        } else if call.status.silent.contains(&id) {
-            missing.push(id);
-        } else {
-            let (control, question) = (Arc::clone(control), question(node, path, body.clone()));
-            asked.spawn(async move { (id, ask::<T>(control.as_ref(), question).await) });
-        }
-    }
-    for (id, answer) in asked.join_all().await {
-        match answer {
-            Some(answer) => told.push((id, answer)),
-            None => missing.push(id),
+    these_about(call, path, body, &config::shown_nodes(&call.meta), || Some(own)).await
+}
+
+/// The same of these nodes only. Where this one is among them and says nothing, it is not missing.
+pub(crate) async fn these_about<T: DeserializeOwned + Send>(
+    call: &Call,
+    path: &'static str,
+    body: Vec<u8>,
+    nodes: &[&NodeInfo],
+    own: impl FnOnce() -> Option<T>,
+) -> (Vec<(NodeId, T)>, Vec<NodeId>) {
+    let Asked { here, others, mut missing } = Asked::of(call, nodes);
+    let mut told: Vec<(NodeId, T)> = here.and_then(|this| Some((this, own()?))).into_iter().collect();
+    let question = Question::new(path, body, &call.meta);
+    for (node, answer) in call.api.answers.of(&call.api.control, question, &others, None).await {
+        match answer.and_then(|answer| serde_json::from_slice(&answer).ok()) {
+            Some(answer) => told.push((node, answer)),
+            None => missing.push(node),
         }
     }
     (told, missing)
+}
+
+/// The same where what nodes say has to be of one moment. Nodes that did not answer are not told of.
+pub(crate) async fn these_at_once<T: Serialize + DeserializeOwned + Send>(
+    call: &Call,
+    path: &'static str,
+    body: Vec<u8>,
+    nodes: &[&NodeInfo],
+    own: impl Fn() -> Option<T> + Sync,
+) -> Vec<(NodeId, T)> {
+    let Asked { here, others, .. } = Asked::of(call, nodes);
+    if others.is_empty() {
+        return here.and_then(|this| Some((this, own()?))).into_iter().collect();
+    }
+    let own = || serde_json::to_vec(&own()?).ok();
+    let question = Question::new(path, body, &call.meta);
+    let own = here.map(|this| (this, &own as _));
+    let answers = call.api.answers.of(&call.api.control, question, &others, own).await.into_iter();
+    answers.filter_map(|(node, answer)| Some((node, serde_json::from_slice(&answer?).ok()?))).collect()
+}
+
+/// Whom a request asks.
+struct Asked<'a> {
+    /// This node, where it is among them.
+    here: Option<NodeId>,
+    others: Vec<&'a NodeInfo>,
+    /// Those that are known not to answer.
+    missing: Vec<NodeId>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(call: &Call, nodes: &[&'a NodeInfo]) -> Self {
+        let this = call.api.control.this_node();
+        let here = nodes.iter().find(|node| node.uuid == this).map(|node| node.id);
+        let (silent, others): (Vec<&NodeInfo>, Vec<&NodeInfo>) = nodes
+            .iter()
+            .filter(|node| node.uuid != this)
+            .partition(|node| call.status.silent.contains(&node.id));
+        Self { here, others, missing: silent.into_iter().map(|node| node.id).collect() }
+    }
 }
 
 /// `POST /_settee/figures`: what this node says of itself to the others.

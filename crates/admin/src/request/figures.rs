@@ -22,7 +22,7 @@ const PATH: &str = "/_settee/figures";
 /// How old figures may be.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long a node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a node that is too busy to answer is still taken for what it was last. It is longer than the leader takes to
 /// find out that a node is gone.
 const REMEMBERED: Duration = Duration::from_secs(10);
@@ -259,8 +259,13 @@ async fn ask_all<'a>(
 
 /// Asks a node, with little patience.
 pub(crate) async fn ask<T: DeserializeOwned>(control: &dyn NodeControl, question: NodeCall) -> Option<T> {
+    serde_json::from_slice(&ask_bytes(control, question).await?).ok()
+}
+
+/// The same, for an answer that is kept as it is.
+pub(crate) async fn ask_bytes(control: &dyn NodeControl, question: NodeCall) -> Option<Vec<u8>> {
     let (status, body) = tokio::time::timeout(PATIENCE, control.call_node(question)).await.ok()?.ok()?;
-    (status == 200).then(|| serde_json::from_slice(&body).ok())?
+    (status == 200).then_some(body)
 }
 
 /// What a node asks another as a member of its cluster.

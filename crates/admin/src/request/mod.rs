@@ -1,5 +1,6 @@
 //! One request on its way: what it asks for, the right that it needs, and what its answer may show.
 
+mod answers;
 mod api;
 pub(crate) mod asking;
 mod call;

@@ -1,7 +1,5 @@
 //! `/settee/latency`: how long operations of a bucket took on all nodes, over time. Of Settee alone.
 
-use std::sync::Arc;
-
 use cluster::config;
 use http::reply::{self, Outcome, json_ok};
 use serde::{Deserialize, Serialize};
@@ -10,10 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{nodes, stats};
 use crate::{
     node::latency::{Histogram, LatencyPast, LatencyZoom, Times, Together},
-    request::{
-        Call,
-        figures::{ask, question},
-    },
+    request::{Call, asking},
 };
 
 /// Where a node tells the others what it has counted.
@@ -59,29 +54,15 @@ pub(super) fn answer(call: &Call) -> Outcome {
 
 /// What nodes have counted, and those that do not say.
 async fn told(call: &Call, bucket: &str, zoom: LatencyZoom) -> (Vec<LatencyPast>, Vec<String>) {
-    let (control, this) = (&call.api.control, call.api.control.this_node());
-    let (mut told, mut missing) = (Vec::new(), Vec::new());
-    let mut asked = tokio::task::JoinSet::new();
-    for node in config::shown_nodes(&call.meta) {
-        if node.uuid == this {
-            told.extend(control.latency_past(bucket, zoom));
-            continue;
-        }
-        let (id, is_silent) = (node.id, call.status.silent.contains(&node.id));
-        let body = serde_json::to_vec(&Question { bucket: bucket.into(), zoom }).unwrap_or_default();
-        let (control, question) = (Arc::clone(control), question(node, PATH, body));
-        asked.spawn(async move {
-            let answer = if is_silent { None } else { ask(control.as_ref(), question).await };
-            (id, answer)
-        });
-    }
-    for (id, answer) in asked.join_all().await {
-        match answer {
-            Some(past) => told.push(past),
-            None => missing.extend(call.meta.node_by_id(id).map(|node| nodes::hostname(call, node))),
-        }
-    }
-    (told, missing)
+    let body = serde_json::to_vec(&Question { bucket: bucket.into(), zoom }).unwrap_or_default();
+    let nodes = config::shown_nodes(&call.meta);
+    let own = || call.api.control.latency_past(bucket, zoom);
+    let (told, missing) = asking::these_about(call, PATH, body, &nodes, own).await;
+    let missing = missing.into_iter().filter_map(|id| call.meta.node_by_id(id));
+    (
+        told.into_iter().map(|(_, past)| past).collect(),
+        missing.map(|node| nodes::hostname(call, node)).collect(),
+    )
 }
 
 /// Figures at each of these moments, and of all of them together. Where nothing was counted there is no percentile.

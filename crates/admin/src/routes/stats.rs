@@ -1,7 +1,5 @@
 //! Statistics over REST, in the shape of Couchbase's sampled statistics: what each node has sampled, put together here.
 
-use std::sync::Arc;
-
 use axum::http::StatusCode;
 use base::{NodeId, bucket::BucketKind};
 use cluster::{NodeInfo, config};
@@ -11,10 +9,7 @@ use serde_json::{Map, Value, json};
 use super::nodes;
 use crate::{
     node::merged::{merge, merge_at, moments},
-    request::{
-        Call,
-        figures::{ask, question},
-    },
+    request::{Call, asking},
 };
 use ::stats::{Across, Kind, Samples, Statistic, Unit, Zoom};
 use http::reply::{self, Outcome, Refusal, json_ok};
@@ -153,21 +148,9 @@ pub(super) async fn told(
     zoom: Zoom,
     nodes: Vec<&NodeInfo>,
 ) -> Vec<(NodeId, Samples)> {
-    let (control, this) = (&call.api.control, call.api.control.this_node());
-    let mut told = Vec::new();
-    let mut asked = tokio::task::JoinSet::new();
-    for node in nodes {
-        let id = node.id;
-        if node.uuid == this {
-            told.extend(control.samples(bucket, zoom).map(|samples| (id, samples)));
-        } else if !call.status.silent.contains(&id) {
-            let body = serde_json::to_vec(&Question { bucket: bucket.into(), zoom }).unwrap_or_default();
-            let (control, question) = (Arc::clone(control), question(node, PATH, body));
-            asked.spawn(async move { (id, ask(control.as_ref(), question).await) });
-        }
-    }
-    let answers = asked.join_all().await.into_iter();
-    told.extend(answers.filter_map(|(id, samples)| Some((id, samples?))));
+    let body = serde_json::to_vec(&Question { bucket: bucket.into(), zoom }).unwrap_or_default();
+    let own = || call.api.control.samples(bucket, zoom);
+    let mut told = asking::these_at_once(call, PATH, body, &nodes, own).await;
     told.sort_by_key(|(id, _)| *id);
     told
 }

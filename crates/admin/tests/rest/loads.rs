@@ -1,6 +1,10 @@
 //! What clients tell, hot keys and connections over REST: users see keys of documents that they may read, and nobody else sees names or addresses.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    thread,
+    time::{Duration, Instant},
+};
 
 use cluster::Command;
 use serde_json::json;
@@ -109,4 +113,69 @@ fn what_clients_tell_of_a_bucket_is_shown_with_its_statistics() {
     let reader = node.with_user("reader", "data_reader[told]");
     assert_eq!(node.send("GET", "/settee/sdk/told", Some(&reader), None).status, 403);
     assert_eq!(node.send("GET", "/settee/sdk/none", ADMIN, None).status, 404);
+}
+
+/// Members that answer what this node does.
+fn with_members(node: &TestNode) {
+    node.node.apply(&Command::SetSecret("between-nodes".into())).unwrap();
+    node.node.add_members(2);
+    node.node.speaks_for_others.store(true, Relaxed);
+}
+
+#[test]
+fn many_consoles_ask_other_nodes_once_a_second() {
+    let node = TestNode::initialized();
+    with_members(&node);
+    assert_eq!(node.post("/pools/default/buckets", "name=told&ramQuota=100&replicaNumber=0").status, 202);
+    let asked =
+        |path: &str| node.node.asked_members.lock().unwrap().iter().filter(|one| *one == path).count();
+    for (path, inner) in [
+        ("/settee/alerts", "/_settee/alerts"),
+        ("/settee/slow", "/_settee/slow"),
+        ("/settee/sdk/told", "/_settee/sdk"),
+        ("/pools/default/buckets/told/stats?zoom=hour", "/_settee/samples"),
+    ] {
+        let began = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..8).for_each(|_| assert_eq!(node.get(path).status, 200, "{path}")));
+            }
+        });
+        let seconds = usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
+        let count = asked(inner);
+        assert!((2..=2 * seconds).contains(&count), "{path}: {count} questions in {seconds} s");
+        // And again, once the answers are old.
+        let until = Instant::now() + Duration::from_secs(60);
+        while asked(inner) == count && Instant::now() < until {
+            node.get(path);
+        }
+        assert!(asked(inner) > count, "{path}");
+    }
+    let told = node.get("/settee/sdk/told").json();
+    assert_eq!(told["operations"][0]["count"], 60, "of three nodes: {told}");
+}
+
+#[test]
+fn what_other_nodes_answered_somebody_else_is_shown_by_the_rights_of_each() {
+    let node = TestNode::initialized();
+    with_members(&node);
+    assert_eq!(node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0").status, 202);
+    assert_eq!(node.post("/pools/default/buckets/b/scopes", "name=s").status, 200);
+    assert_eq!(node.post("/pools/default/buckets/b/scopes/s/collections", "name=c").status, 200);
+    let of_c = node.with_user("of-c", "data_reader[b:s:c]");
+    let keys = |user: Option<&str>| {
+        let told = node.send("GET", "/settee/hot/b", user, None).json();
+        assert_eq!(told["missingNodes"], json!([]), "{told}");
+        told["keys"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|key| key["key"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    // By turns, whichever of them asks the nodes.
+    for _ in 0..3 {
+        assert_eq!(keys(ADMIN).iter().filter(|key| *key == "_default").count(), 3);
+        assert_eq!(keys(Some(&of_c)), ["c", "c", "c"]);
+    }
 }

@@ -79,6 +79,9 @@ pub(crate) struct FakeNode {
     pub(crate) obstacles: Mutex<Vec<Obstacle>>,
     /// Whether no other node answers, nor says that it does not.
     pub(crate) is_cut_off: AtomicBool,
+    /// Whether it answers in the place of other members, and what those were asked.
+    pub(crate) speaks_for_others: AtomicBool,
+    pub(crate) asked_members: Mutex<Vec<String>>,
     pub(crate) certificates: Arc<FakeCertificates>,
     /// Around the folder of its archives of logs.
     pub(crate) collected: tempfile::TempDir,
@@ -148,6 +151,8 @@ impl FakeNode {
             is_behind: AtomicBool::new(false),
             obstacles: Mutex::default(),
             is_cut_off: AtomicBool::new(false),
+            speaks_for_others: AtomicBool::new(false),
+            asked_members: Mutex::default(),
             certificates: Arc::default(),
             collected: tempfile::tempdir().unwrap(),
             documents: Mutex::default(),
@@ -349,7 +354,11 @@ impl NodeControl for FakeNode {
         if let Callee::Stranger { tls, .. } = &call.to {
             self.asked.lock().unwrap().push((call.path.clone(), *tls));
         }
+        if let Callee::Member(_) = &call.to {
+            self.asked_members.lock().unwrap().push(call.path.clone());
+        }
         let is_cut_off = self.is_cut_off.load(Relaxed);
+        let own = self.speaks_for_others.load(Relaxed).then(|| meta.node(&self.uuid).unwrap().clone());
         Box::pin(async move {
             if is_cut_off {
                 std::future::pending::<()>().await;
@@ -359,6 +368,7 @@ impl NodeControl for FakeNode {
                 Callee::Stranger { host, port, .. } => (host, port),
                 Callee::Member(node) => {
                     let node = meta.node_by_id(node).ok_or(ClusterError::NodeNotFound)?;
+                    let node = own.as_ref().unwrap_or(node);
                     credentials = Some((INTERNAL_USER.into(), meta.secret.clone()));
                     (node.host.clone(), node.ports.mgmt)
                 }
