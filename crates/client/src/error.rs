@@ -1,6 +1,7 @@
 //! What can go wrong between a tool and a server.
 
 use base::Status;
+use serde_json::Value;
 use std::io;
 
 /// Result of client calls.
@@ -60,7 +61,7 @@ pub enum ClientError {
     #[error("unexpected reply: {0}")]
     Protocol(String),
     /// The REST interface answered with an error.
-    #[error("{method} {path} answered {code}: {body}")]
+    #[error("{method} {path} answered {code}{}", suffix(&reasons(body).unwrap_or_default()))]
     Rest {
         /// HTTP method.
         method: &'static str,
@@ -96,10 +97,71 @@ impl ClientError {
         }
     }
 
+    /// What the REST interface said is wrong, in its own words.
+    #[must_use]
+    pub fn reasons(&self) -> Option<String> {
+        match self {
+            ClientError::Rest { body, .. } => reasons(body),
+            _ => None,
+        }
+    }
+
     /// Whether nothing came for as long as one was willing to wait: the connection may still be whole.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self, ClientError::Io(error)
             if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+    }
+}
+
+/// The texts in an error body: a bare text, a list, or an object by parameter. Of a port of views it is the reason.
+#[must_use]
+pub fn reasons(body: &str) -> Option<String> {
+    let texts = match serde_json::from_str(body) {
+        Ok(json) => texts_of(&json),
+        Err(_) => vec![body.trim().to_owned()],
+    };
+    let text = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+    (!text.is_empty()).then_some(text)
+}
+
+fn texts_of(json: &Value) -> Vec<String> {
+    match json {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(list) => list.iter().flat_map(texts_of).collect(),
+        Value::Object(members) => match members.get("errors").or_else(|| members.get("reason")) {
+            Some(errors) => texts_of(errors),
+            None => members
+                .iter()
+                .flat_map(|(name, value)| match texts_of(value) {
+                    // A member without words says what is wrong by its name: {"mismatch": 1}.
+                    texts if texts.is_empty() => vec![name.clone()],
+                    texts => texts,
+                })
+                .collect(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_words_are_shown_in_whatever_form_they_come() {
+        let shown = |body: &str| reasons(body).unwrap_or_default();
+        assert_eq!(shown(r#"["a","b"]"#), "a; b");
+        assert_eq!(shown(r#"{"errors":{"_":"no","x":"bad"}}"#), "no; bad");
+        assert_eq!(shown(r#"{"mismatch":1}"#), "mismatch");
+        assert_eq!(shown(r#"{"error":"not_found","reason":"missing"}"#), "missing");
+        assert_eq!(shown("plain\n"), "plain");
+        assert_eq!(shown(""), "");
+        let refused = |code, body: &str| {
+            let (method, path, body) = ("POST", "/p".to_owned(), body.to_owned());
+            ClientError::Rest { method, path, code, body }.to_string()
+        };
+        assert_eq!(refused(400, r#"{"errors":{"x":"Too large."}}"#), "POST /p answered 400: Too large.");
+        assert_eq!(refused(500, ""), "POST /p answered 500");
     }
 }

@@ -21,7 +21,7 @@ pub use address::with_port;
 pub use body::Body;
 pub use cluster::{Client, Document, Mutation, WriteOptions};
 pub use connection::{KvConnection, Login, Response};
-pub use error::{ClientError, Result};
+pub use error::{ClientError, Result, reasons};
 pub use map::ClusterMap;
 pub use rest::Rest;
 pub use sample::{Facts, Sampled};

@@ -1,9 +1,9 @@
 //! `settee init`: makes a running, new node ready for use over REST, as `couchbase-cli cluster-init` would.
 
 use clap::Args;
-use client::Rest;
+use client::{ClientError, Rest};
 
-use super::Failure;
+use super::{Failure, cluster::failed};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -55,7 +55,7 @@ pub(crate) fn run(args: InitArgs) -> Result<(), Failure> {
     form.extend(quota.as_deref().map(|quota| ("memoryQuota", quota)));
     Rest::new(args.host.as_str(), None)
         .post("/clusterInit", &form)
-        .map_err(|error| Failure::doing(format_args!("{} was not initialised", args.host), error))?;
+        .map_err(|error| not_initialised(&args.host, error))?;
     println!("{} is initialised; administrator: {}", args.host, args.username);
 
     if let Some(bucket) = &args.bucket {
@@ -65,8 +65,17 @@ pub(crate) fn run(args: InitArgs) -> Result<(), Failure> {
                 "/pools/default/buckets",
                 &[("name", bucket), ("ramQuotaMB", &quota), ("replicaNumber", "0")],
             )
-            .map_err(|error| Failure::doing(format_args!("bucket {bucket} was not created"), error))?;
+            .map_err(|error| failed(format_args!("bucket {bucket} was not created"), error))?;
         println!("bucket {bucket} is ready ({quota} MiB)");
     }
     Ok(())
+}
+
+/// A node that asks for a login is not new: nobody has given it a wrong one.
+fn not_initialised(host: &str, error: ClientError) -> Failure {
+    let doing = format!("{host} was not initialised");
+    match error {
+        ClientError::Rest { code: 401, .. } => Failure::doing(doing, "it has an administrator already"),
+        error => failed(doing, error),
+    }
 }

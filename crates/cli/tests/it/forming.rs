@@ -19,6 +19,25 @@ fn initialised_with_others(count: usize) -> Cluster {
 }
 
 #[test]
+fn what_a_node_refuses_to_become_is_told_in_sentences() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let init = |more: &[&str]| {
+        let rest = node.rest();
+        let mut command = settee();
+        command.args(["init", "--host", &rest, "--username", USERNAME]).args(more);
+        let output = command.env("SETTEE_PASSWORD", PASSWORD).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (is_done, told) = init(&["--memory-quota-mb", "999999999"]);
+    assert!(!is_done && told.contains("was not initialised: Total quota") && !told.contains('{'), "{told}");
+    let (is_done, told) = init(&["--memory-quota-mb", "300", "--bucket", "app", "--bucket-quota-mb", "9999"]);
+    assert!(!is_done && told.contains("app was not created: RAM quota") && !told.contains('{'), "{told}");
+    let (is_done, told) = init(&[]);
+    assert!(!is_done && told.contains("has an administrator already"), "{told}");
+}
+
+#[test]
 fn nodes_join_and_are_added_renamed_and_removed() {
     let cluster = initialised_with_others(3);
     let [joins, added] = [1, 2].map(|index| cluster.nodes[index].rest());

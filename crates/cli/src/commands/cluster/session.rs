@@ -178,40 +178,10 @@ pub(in crate::commands) fn failed(doing: impl std::fmt::Display, error: ClientEr
         ClientError::Rest { code: 401, .. } => {
             Failure::doing(doing, "wrong user or password (--username, SETTEE_PASSWORD)")
         }
-        ClientError::Rest { body, .. } => match reasons(body) {
+        _ => match error.reasons() {
             Some(reasons) => Failure::doing(doing, reasons),
             None => Failure::doing(doing, error),
         },
-        _ => Failure::doing(doing, error),
-    }
-}
-
-/// The texts in an error body: a bare text, a list, or an object by parameter.
-fn reasons(body: &str) -> Option<String> {
-    let texts = match serde_json::from_str(body) {
-        Ok(json) => texts_of(&json),
-        Err(_) => vec![body.trim().to_owned()],
-    };
-    let text = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
-    (!text.is_empty()).then_some(text)
-}
-
-fn texts_of(json: &Value) -> Vec<String> {
-    match json {
-        Value::String(text) => vec![text.clone()],
-        Value::Array(list) => list.iter().flat_map(texts_of).collect(),
-        Value::Object(members) => match members.get("errors") {
-            Some(errors) => texts_of(errors),
-            None => members
-                .iter()
-                .flat_map(|(name, value)| match texts_of(value) {
-                    // A member without words says what is wrong by its name: {"mismatch": 1}.
-                    texts if texts.is_empty() => vec![name.clone()],
-                    texts => texts,
-                })
-                .collect(),
-        },
-        _ => Vec::new(),
     }
 }
 
@@ -258,15 +228,5 @@ mod tests {
         ] {
             assert_eq!(with_port(given), full);
         }
-    }
-
-    #[test]
-    fn the_servers_words_are_shown_in_whatever_form_they_come() {
-        let shown = |body: &str| reasons(body).unwrap_or_default();
-        assert_eq!(shown(r#"["a","b"]"#), "a; b");
-        assert_eq!(shown(r#"{"errors":{"_":"no","x":"bad"}}"#), "no; bad");
-        assert_eq!(shown(r#"{"mismatch":1}"#), "mismatch");
-        assert_eq!(shown("plain\n"), "plain");
-        assert_eq!(shown(""), "");
     }
 }

@@ -230,7 +230,10 @@ impl Told {
                 format!("the user lacks the right {}; the role views_admin brings it", needed.join(", "))
             }
             (_, Some(reason), _) | (_, None, Some(reason)) => reason.to_owned(),
-            (code, None, None) => format!("the node answered {code}: {}", self.body.trim()),
+            (code, None, None) => {
+                let reasons = client::reasons(&self.body).unwrap_or_else(|| "nothing else".into());
+                format!("the node answered {code}: {reasons}")
+            }
         };
         Failure::doing(doing, why)
     }
