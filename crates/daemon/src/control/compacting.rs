@@ -38,10 +38,9 @@ pub(crate) async fn start(control: &Control, bucket: &str) -> Result<(), Cluster
 
 /// Answers other nodes.
 pub(crate) fn answer(control: &Arc<Control>) {
-    let me = Arc::downgrade(control);
-    control.routes().add(COMPACT, move |body| {
+    control.answer(COMPACT, |control, body| async move {
         let bucket = String::from_utf8(body).map(BucketUuid);
-        let is_started = me.upgrade().zip(bucket.ok()).is_some_and(|(me, bucket)| me.compact_here(&bucket));
-        async move { Ok(if is_started { YES.to_vec() } else { Vec::new() }) }
+        let is_started = bucket.is_ok_and(|bucket| control.compact_here(&bucket));
+        Ok(if is_started { YES.to_vec() } else { Vec::new() })
     });
 }

@@ -39,16 +39,13 @@ impl service::Changes for Control {
 
 /// Answers other nodes.
 pub(crate) fn answer(control: &Arc<Control>) {
-    let me = Arc::downgrade(control);
-    control.routes().add(APPLIED, move |body| {
-        let control = me.upgrade();
-        async move {
-            let version = <[u8; 8]>::try_from(body.as_slice()).map(u64::from_be_bytes);
-            let (Some(control), Ok(version)) = (control, version) else { return Ok(Vec::new()) };
-            let mut changes = control.watch();
-            let is_applied = |_: &i64| control.metadata().version >= version;
-            let in_time = matches!(timeout(PATIENCE, changes.wait_for(is_applied)).await, Ok(Ok(_)));
-            Ok(if in_time { YES.to_vec() } else { Vec::new() })
-        }
+    control.answer(APPLIED, |control, body| async move {
+        let Ok(version) = <[u8; 8]>::try_from(body.as_slice()).map(u64::from_be_bytes) else {
+            return Ok(Vec::new());
+        };
+        let mut changes = control.watch();
+        let is_applied = |_: &i64| control.metadata().version >= version;
+        let in_time = matches!(timeout(PATIENCE, changes.wait_for(is_applied)).await, Ok(Ok(_)));
+        Ok(if in_time { YES.to_vec() } else { Vec::new() })
     });
 }

@@ -187,6 +187,21 @@ impl Control {
         &self.routes
     }
 
+    /// From now on this node answers other nodes' questions of that name, until it stops.
+    pub(crate) fn answer<F>(
+        &self,
+        name: &'static str,
+        answer: impl Fn(Arc<Self>, Vec<u8>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Vec<u8>, ClusterError>> + Send + 'static,
+    {
+        let me = Weak::clone(&self.me);
+        self.routes.add(name, move |body| {
+            let answered = me.upgrade().map(|me| answer(me, body));
+            async move { answered.ok_or_else(stopping)?.await }
+        });
+    }
+
     /// What services ask one another.
     pub(crate) fn questions(&self) -> &Arc<Questions> {
         &self.questions

@@ -80,20 +80,11 @@ impl Control {
 
     /// Answers what survivors ask one another.
     pub(crate) fn answer_survivors(self: &Arc<Self>) {
-        let me = Arc::downgrade(self);
-        self.routes().add(STATUS, move |_| {
-            let me = me.upgrade();
-            async move {
-                let me = me.ok_or_else(stopping)?;
-                let Survivor { epoch, position, leader } = me.survivor().await?;
-                encoded(&GroupStatus { position, leads: me.leads(), epoch: Some(epoch), leader })
-            }
+        self.answer(STATUS, |me, _| async move {
+            let Survivor { epoch, position, leader } = me.survivor().await?;
+            encoded(&GroupStatus { position, leads: me.leads(), epoch: Some(epoch), leader })
         });
-        let me = Arc::downgrade(self);
-        self.routes().add(REFORM, move |body| {
-            let me = me.upgrade();
-            async move { encoded(&me.ok_or_else(stopping)?.agreement.reform(decoded(&body)?).await) }
-        });
+        self.answer(REFORM, |me, body| async move { encoded(&me.agreement.reform(decoded(&body)?).await) });
     }
 
     async fn survivor(&self) -> Result<Survivor, ClusterError> {

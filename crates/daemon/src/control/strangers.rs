@@ -16,7 +16,7 @@ use dataplane::lease;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::{Control, stopping};
+use super::Control;
 
 /// Where a node asks who the members are.
 const MEMBERS: &str = "members";
@@ -95,20 +95,16 @@ impl Control {
 
     /// Answers others that ask who the members are.
     pub(crate) fn answer_strangers(&self) {
-        let me = self.me.clone();
-        self.routes().add(MEMBERS, move |_| {
-            let me = me.upgrade();
-            async move {
-                let metadata = me.ok_or_else(stopping)?.metadata.load_full();
-                let key = |node: &cluster::NodeInfo| Some((node.uuid.clone(), node.key.clone()?));
-                let roll = Roll {
-                    cluster_uuid: metadata.cluster_uuid.clone(),
-                    version: metadata.version,
-                    keys: metadata.nodes.iter().filter_map(key).collect(),
-                    heard_at: 0,
-                };
-                serde_json::to_vec(&roll).map_err(|error| ClusterError::Failed(error.to_string()))
-            }
+        self.answer(MEMBERS, |me, _| async move {
+            let metadata = me.metadata.load_full();
+            let key = |node: &cluster::NodeInfo| Some((node.uuid.clone(), node.key.clone()?));
+            let roll = Roll {
+                cluster_uuid: metadata.cluster_uuid.clone(),
+                version: metadata.version,
+                keys: metadata.nodes.iter().filter_map(key).collect(),
+                heard_at: 0,
+            };
+            serde_json::to_vec(&roll).map_err(|error| ClusterError::Failed(error.to_string()))
         });
     }
 }

@@ -3,7 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cluster::ClusterError;
 use tokio::sync::watch as flags;
 use watch::skew::ahead;
 
@@ -37,14 +36,7 @@ impl Control {
 
 /// Answers other nodes.
 pub(crate) fn answer(control: &Arc<Control>) {
-    let me = Arc::downgrade(control);
-    control.routes().add(CLOCK, move |_| {
-        let control = me.upgrade();
-        async move {
-            let control = control.ok_or_else(|| ClusterError::Failed("the node is stopping".into()))?;
-            Ok(control.unix_millis().to_be_bytes().to_vec())
-        }
-    });
+    control.answer(CLOCK, |control, _| async move { Ok(control.unix_millis().to_be_bytes().to_vec()) });
 }
 
 /// Compares until `ended`.

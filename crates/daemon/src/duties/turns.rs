@@ -58,14 +58,9 @@ async fn told_by(control: &Control, node: NodeId) -> Option<Vec<Told>> {
 
 /// Answers other nodes.
 pub(crate) fn answer(control: &Arc<Control>) {
-    let me = Arc::downgrade(control);
-    control.routes().add(TURNS, move |_| {
-        let control = me.upgrade();
-        async move {
-            let control = control.ok_or_else(|| ClusterError::Failed("the node is stopping".into()))?;
-            let told = control.alerting().turns.lock().told();
-            serde_json::to_vec(&told).map_err(|error| ClusterError::Failed(error.to_string()))
-        }
+    control.answer(TURNS, |control, _| async move {
+        let told = control.alerting().turns.lock().told();
+        serde_json::to_vec(&told).map_err(|error| ClusterError::Failed(error.to_string()))
     });
 }
 
