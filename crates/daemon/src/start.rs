@@ -1,6 +1,7 @@
 //! Starting a node, step by step: each takes what those before have made.
 
 use std::{
+    io,
     sync::{Arc, mpsc::Receiver},
     time::Duration,
 };
@@ -117,7 +118,11 @@ impl Plane {
         metadata: &Arc<Metadata>,
     ) -> Result<Self, ServeError> {
         let certificate = NodeCertificates::at_start(options, data_dir)?;
-        let audit = Arc::new(AuditLog::open(&data_dir.audit_log())?);
+        let trail = data_dir.audit_log();
+        let cannot = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{} cannot be opened: {error}", trail.display()))
+        };
+        let audit = Arc::new(AuditLog::open(&trail).map_err(cannot)?);
         let unpublished = Snapshot::new(Arc::clone(metadata), Default::default(), None);
         let shared = Shared::new(unpublished, control::data_plane_audit(&audit))?;
         let tls = certificate.server_config(Arc::clone(&shared.node_tls))?;

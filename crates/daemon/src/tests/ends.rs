@@ -82,6 +82,11 @@ fn a_start_that_fails_says_why_and_ends_what_it_began() {
     let reason = refused(begun(), Vec::new());
     assert!(reason.contains("consensus.redb"), "{reason}");
     fs::remove_file(&log).unwrap();
+    let trail = dir.path().join("audit.log");
+    fs::create_dir(&trail).unwrap();
+    let reason = refused(begun(), Vec::new());
+    assert!(reason.contains("audit.log cannot be opened"), "{reason}");
+    fs::remove_dir(&trail).unwrap();
     // Once threads run.
     let mut other = begun();
     other.init.as_mut().and_then(|init| init.bucket.as_mut()).unwrap().quota_mb = 4_096;
