@@ -60,7 +60,7 @@ impl Control {
         self.life.store(applied.life, Ordering::Release);
         if let Some(last) = applied.commits.last() {
             let next = Arc::clone(&last.metadata);
-            let gone = self.gauges.origins().lock().follow(&applied.commits);
+            let gone = self.gauges.origins().lock().follow(&applied.commits, goes_on);
             self.metadata.store(Arc::clone(&next));
             self.audit.obey(&next.audit_policy());
             self.certificates.obey(&next);

@@ -23,11 +23,12 @@ struct Origin {
 }
 
 impl Origins {
-    /// Follows changes in order. Says which names have lost their bucket; another one may have the name by now.
-    pub(crate) fn follow(&mut self, commits: &[Commit]) -> Vec<String> {
+    /// Follows changes in order. Says which names have lost their bucket; another one may have the name by now. `goes_on`: they follow
+    /// those that were followed before. Otherwise the node has joined another group, which may be one that was formed anew.
+    pub(crate) fn follow(&mut self, commits: &[Commit], goes_on: bool) -> Vec<String> {
         let before: Vec<(String, String)> =
             self.buckets.iter().map(|(name, origin)| (name.clone(), origin.first.clone())).collect();
-        commits.iter().for_each(|commit| self.step(&commit.metadata, commit.is_snapshot));
+        commits.iter().for_each(|commit| self.step(&commit.metadata, commit.is_snapshot || !goes_on));
         let is_lost = |name: &str, first: &str| self.buckets.get(name).is_none_or(|now| now.first != first);
         before.into_iter().filter(|(name, first)| is_lost(name, first)).map(|(name, _)| name).collect()
     }
@@ -62,6 +63,8 @@ impl Origins {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use base::BucketUuid;
     use cluster::{BucketParams, Command, NodeInfo, Ports};
 
@@ -101,7 +104,7 @@ mod tests {
         }
         let newest = commits.last().unwrap().metadata.as_ref().clone();
         let seen = if is_snapshot { commits.split_off(commits.len() - 1) } else { commits };
-        (newest, origins.follow(&seen))
+        (newest, origins.follow(&seen, true))
     }
 
     #[test]
@@ -139,5 +142,11 @@ mod tests {
         let elsewhere = Metadata { cluster_uuid: "d".into(), ..begun };
         let (_, lost) = follow(&mut origins, &elsewhere, &[create("u2")], false);
         assert_eq!(lost, ["b"]);
+        // So has a group that was formed anew of the same cluster.
+        let mut origins = Origins::default();
+        origins.step(&with_bucket, true);
+        let metadata = Arc::new(with_bucket.apply(&flush("u2")).unwrap().0);
+        let commit = Commit { index: 0, metadata, is_snapshot: false, outcomes: Vec::new() };
+        assert_eq!(origins.follow(&[commit], false), ["b"]);
     }
 }
