@@ -118,7 +118,14 @@ impl Bucket {
     }
 
     /// Whether there is room for a replica's item: above everything that clients may fill, up to the quota.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` where that will change. `Internal` where it will not before a restart. Then the stream is to be given up: while
+    /// it waits it holds up the vBuckets of other shards on its connection.
     fn admit_replica(&self, env: &Env<'_>, bytes: usize, frees: bool) -> Result<(), Status> {
+        if env.shard.gate.is_poisoned() {
+            return Err(Status::Internal);
+        }
         env.shard.gate.admits_deletes()?;
         let fits = frees || !env.shard.gate.is_short_of_space();
         if fits && self.fits_reserve(env, bytes) { Ok(()) } else { Err(Status::TemporaryFailure) }

@@ -4,11 +4,12 @@ use base::{
     Seqno, Status, VbRole, VbUuid,
     bucket::{BucketKind, DurabilityLevel},
 };
-use settee_engine::{Durable, ReplicaKind, Topology, Work};
+use settee_engine::{Durable, FlushFailure, Refusal, ReplicaKind, Topology, Work};
 
 use crate::{
     A, B, EVERYWHERE, MAJORITY, WAITER, alone, both, get, get_replica, item, marker, node, pair, set, status,
     support::{Rig, pipe::VB},
+    told,
 };
 
 #[test]
@@ -147,4 +148,21 @@ fn a_copy_that_takes_over_commits_what_is_to_be_on_disks_once_a_kill_leaves_it_w
     assert_eq!(status(&replica).prepares, 1, "what is synced ends inside");
     replica.flush();
     assert_eq!(status(&replica).prepares, 0);
+}
+
+/// It would wait until a restart, and hold up the vBuckets of other shards on its connection.
+#[test]
+fn a_copy_on_a_shard_whose_disk_has_failed_waits_for_no_room() {
+    let replica = node(BucketKind::Couchbase, VbRole::Dead);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    let prepare = ReplicaKind::Prepare { level: EVERYWHERE, deleted: false };
+    told(&replica, &marker(0, 1, false), &[item(prepare, b"\0j", 1)]);
+    replica.stores[0].fail_sync();
+    let poisoned = replica.bucket.flush(0, replica.now()).failed;
+    assert_eq!(poisoned, Some(FlushFailure::Poisoned));
+    let inflow = replica.bucket.replica_begin(VB, 1, replica.now()).unwrap().inflow;
+    replica.bucket.replica_marker(inflow, &marker(1, 2, false), replica.now()).unwrap();
+    let more = item(ReplicaKind::Mutation, b"\0k", 2);
+    let refused = replica.bucket.replica_item(inflow, &more, replica.now());
+    assert_eq!(refused, Err(Refusal::Status(Status::Internal)));
 }
