@@ -71,7 +71,8 @@ impl<'a> Desk<'a> {
         let metadata = control.metadata.load();
         metadata.buckets.get(&question.bucket).filter(|info| info.uuid == question.uuid)?;
         let (buckets, collection) = (&control.buckets, CollectionId(question.collection));
-        let engine = buckets.engine(&question.bucket)?;
+        // By its uuid: while a bucket is made anew, the one before is open under the name for a moment.
+        let engine = buckets.engine_of(&question.uuid)?;
         let alarm = buckets.alarms().alarm();
         Some(Self { control, engine, collection, alarm, until: Instant::now() + PATIENCE })
     }
