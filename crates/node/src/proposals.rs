@@ -211,6 +211,12 @@ impl Proposing {
         self.again_at = now + if taken { TAKEN_AGAIN_MILLIS } else { UNTAKEN_AGAIN_MILLIS };
     }
 
+    /// The term whose leader has decided that, if one has: no consensus is to take it in another.
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
+        self.decided_in
+    }
+
     /// What is proposed.
     #[must_use]
     pub fn command(&self) -> &Command {

@@ -55,7 +55,7 @@ impl Control {
             let next = proposing.next(part, &self.metadata.load(), lowest_open, now());
             match next {
                 Next::Hand(proposal, to) => {
-                    let taken = self.hand_over(*proposal, to).await;
+                    let taken = self.hand_over(*proposal, proposing.term(), to).await;
                     proposing.handed(taken, now());
                 }
                 Next::Rest(millis) => {
@@ -95,9 +95,10 @@ impl Control {
     }
 
     /// Hands a proposal to the consensus of this node, or of the one that leads; whether it was taken.
-    async fn hand_over(&self, proposal: Proposal, to: Option<NodeId>) -> bool {
+    async fn hand_over(&self, proposal: Proposal, decided_in: Option<u64>, to: Option<NodeId>) -> bool {
         let Some(leader) = to else {
-            return self.agreement.propose(Some(self.this_id()), proposal).await.is_ok();
+            let taken = self.agreement.propose_in(Some(self.this_id()), proposal, decided_in);
+            return taken.await.is_ok();
         };
         let Ok(body) = proposals::encode(&proposal) else { return false };
         match self.peers().post(leader, PROPOSE, body).await {

@@ -54,7 +54,8 @@ const ELSEWHERE_MILLIS: u64 = 20_000;
 enum Event {
     /// From that member, where that is known.
     Message(Option<NodeId>, Vec<u8>),
-    Propose(Option<NodeId>, Box<Proposal>, oneshot::Sender<Result<(), ProposeError>>),
+    /// By whom, what, and in which term it was decided, if it was.
+    Propose(Option<NodeId>, Box<Proposal>, Option<u64>, oneshot::Sender<Result<(), ProposeError>>),
     /// Asks whether this node leads, of a majority.
     Confirm(oneshot::Sender<Confirmed>),
     /// Asks for everything that was agreed on before to be carried out here.
@@ -293,8 +294,18 @@ impl Agreement {
 
     /// Proposes what the member `from` wants, where that is known; the answer says whether it was taken, not how it ended.
     pub(crate) async fn propose(&self, from: Option<NodeId>, proposal: Proposal) -> Result<(), ProposeError> {
+        self.propose_in(from, proposal, None).await
+    }
+
+    /// The same for what this node has decided as the leader of that term. It is not taken in any other.
+    pub(crate) async fn propose_in(
+        &self,
+        from: Option<NodeId>,
+        proposal: Proposal,
+        decided_in: Option<u64>,
+    ) -> Result<(), ProposeError> {
         let (answer, answered) = oneshot::channel();
-        self.put(Event::Propose(from, Box::new(proposal), answer));
+        self.put(Event::Propose(from, Box::new(proposal), decided_in, answer));
         answered.await.unwrap_or(Err(ProposeError::Busy))
     }
 
@@ -443,9 +454,15 @@ impl Driver {
                     Err(error) => tracing::debug!(%error, "a message of another node was refused"),
                 }
             }
-            Event::Propose(from, proposal, answer) => {
+            Event::Propose(from, proposal, decided_in, answer) => {
+                let is_late = decided_in.is_some() && decided_in != self.part.group().leads_in();
+                let taken = if is_late {
+                    Err(ProposeError::NotLeader(None))
+                } else {
+                    self.part.propose(from, &proposal)
+                };
                 // The asking thread may be gone.
-                let _ = answer.send(self.part.propose(from, &proposal));
+                let _ = answer.send(taken);
             }
             Event::Confirm(answer) => self.part.confirm(answer, |waiting| !waiting.is_closed()),
             Event::Read(answer) => self.part.read(answer, |waiting| !waiting.is_closed()),
