@@ -46,6 +46,7 @@ fn whole(held: u64) -> VbReport {
         high_seqno: Seqno(held),
         held: Seqno(held),
         persisted: Seqno(0),
+        synced: None,
         complete: true,
         may_lack: false,
         to_disk: false,

@@ -23,6 +23,8 @@ struct Cluster {
     follow: bool,
     /// A node that reports, but has not carried out anything since that version of the metadata; whether it says that it stands still.
     stuck: Option<(u16, u64, bool)>,
+    /// A node that was started again with its clock set back.
+    set_back: Option<u16>,
 }
 
 impl Cluster {
@@ -38,6 +40,7 @@ impl Cluster {
             crashed: None,
             follow: false,
             stuck: None,
+            set_back: None,
         };
         for group in ["a", "b", "c"] {
             cluster.apply(&Command::CreateServerGroup { uuid: group.into(), name: group.into() });
@@ -136,6 +139,7 @@ impl Cluster {
             to_disk: false,
             held: Seqno(0),
             persisted: Seqno(0),
+            synced: None,
             complete: !is_part(vb),
             following: follows(plan),
             indexing: false,
@@ -152,7 +156,10 @@ impl Cluster {
             latency: None,
         };
         let stuck = self.stuck.filter(|(id, ..)| *id == node);
+        let (boot, started) = if self.set_back == Some(node) { (2, 50) } else { (1, 100) };
         NodeReport {
+            boot,
+            started,
             stands_still: stuck.is_some_and(|(.., says_so)| says_so),
             buckets: vec![bucket],
             ..NodeReport::bare(
@@ -345,6 +352,18 @@ fn whoever_reports_holds_up_nobodys_failover_however_short_the_timeout() {
         whole_groups: false,
     });
     cluster.run(1_000, &[0, 1, 2, 3]);
+    assert_eq!(cluster.run(1_500, &[0, 1, 3]), [2]);
+}
+
+/// For a while nothing that it says counts: it may have been sent by an earlier life of the node. But the node is there.
+#[test]
+fn a_node_whose_clock_was_set_back_is_not_failed_over_while_it_reports() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    let (enabled, timeout_secs, max_count, whole_groups) = (true, 1, 1, false);
+    cluster.apply(&Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups });
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    cluster.set_back = Some(2);
+    assert!(cluster.run(10_000, &[0, 1, 2, 3]).is_empty());
     assert_eq!(cluster.run(1_500, &[0, 1, 3]), [2]);
 }
 

@@ -568,6 +568,7 @@ impl BucketPlans {
                 high_seqno: copy.high_seqno,
                 held: copy.held,
                 persisted: copy.persisted,
+                synced: (copy.synced > copy.persisted).then_some(copy.synced),
                 // One that is being made, and has not been fed yet, is none.
                 complete: copy.complete && (self.is_in_chain(vb) || !copy.blank),
                 may_lack: copy.may_lack,

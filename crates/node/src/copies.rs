@@ -26,8 +26,10 @@ pub struct Copy {
     pub held: Seqno,
     /// It may have lost what it has acknowledged, and has not caught up since.
     pub may_lack: bool,
-    /// Up to where everything is on disk.
+    /// Up to where everything is on disk, and whole after a kill.
     pub persisted: Seqno,
+    /// The last mutation that is on disk.
+    pub synced: Seqno,
 }
 
 /// One bucket's copies on this node. Every change is idempotent: asked for again, it is done.
@@ -104,6 +106,7 @@ impl Copies for Bucket {
             held: status.held,
             may_lack: status.may_lack,
             persisted: status.history.persisted,
+            synced: status.history.synced,
         }
     }
 

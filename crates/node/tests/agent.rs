@@ -35,6 +35,7 @@ const WHOLE: Copy = Copy {
     held: Seqno(0),
     may_lack: false,
     persisted: Seqno(0),
+    synced: Seqno(0),
 };
 
 /// One bucket's copies, and what was done to them since it was last looked.

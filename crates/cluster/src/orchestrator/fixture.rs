@@ -50,6 +50,7 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         high_seqno: Seqno(said.seqno),
         held: Seqno(0),
         persisted: Seqno(said.persisted),
+        synced: None,
         complete: said.complete,
         may_lack: false,
         to_disk: false,

@@ -107,8 +107,10 @@ impl Heard {
             weights.insert(bucket.uuid.clone(), bucket.weights.iter().copied().collect());
         }
         let another_life_ms = at_ms;
-        self.voices
-            .insert(report.node, Voice { at_ms, another_life_ms, granted_ms, report, copies, weights, pressed });
+        self.voices.insert(
+            report.node,
+            Voice { at_ms, another_life_ms, granted_ms, report, copies, weights, pressed },
+        );
     }
 
     /// Forgets who is nobody's business any more, and when there was nobody before, begins to listen.
@@ -211,7 +213,7 @@ impl Heard {
     }
 
     /// The same for an active node, but not from before it was one: nothing was expected of it then. Nor from before a report that may
-    /// be of an earlier life: a node whose clock was set back while it started is there before what it says counts.
+    /// be of an earlier life. A node whose clock was set back before it started is there before what it says counts.
     pub(super) fn missing_ms(&self, node: NodeId, now_ms: u64) -> u64 {
         let since = |at_ms: u64| now_ms.saturating_sub(at_ms);
         let active_ms = self.active_since_ms.get(&node).map_or(0, |since_ms| since(*since_ms));

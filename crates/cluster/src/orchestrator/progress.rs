@@ -309,7 +309,7 @@ impl Left {
         let cost = weight.bytes as f64 + MOVE_COST;
         let seqnos = |node: NodeId| {
             let copy = heard.copy(node, &bucket.uuid, vb);
-            copy.map_or(Default::default(), |copy| (copy.high_seqno, copy.persisted))
+            copy.map_or(Default::default(), |copy| (copy.high_seqno, copy.synced.unwrap_or(copy.persisted)))
         };
         let (all, _) = seqnos(active);
         let share = |seqno: Seqno| match all.get() {

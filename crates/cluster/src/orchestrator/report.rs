@@ -160,8 +160,11 @@ pub struct VbReport {
     /// told less under this name.)
     #[serde(rename = "high_prepared")]
     pub held: Seqno,
-    /// The last mutation that is on disk.
+    /// Up to here everything is on disk, and whole after a kill.
     pub persisted: Seqno,
+    /// The last mutation that is on disk, where that is further on: what is left to do goes by this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synced: Option<Seqno>,
     /// Whether it holds everything up to `high_seqno`: not so before an initial copy has been received to its end.
     pub complete: bool,
     /// It has lost what it had in memory, or all, at its last stop, and has not caught up with an active copy since. It may be

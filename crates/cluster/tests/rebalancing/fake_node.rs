@@ -232,6 +232,7 @@ impl FakeNode {
                     to_disk: copy.role == VbRole::Active && plan.chain.iter().any(is_synced_beside),
                     held: Seqno(copy.synced as u64),
                     persisted: Seqno(copy.synced as u64),
+                    synced: None,
                     complete: copy.complete,
                     following: copy.role == VbRole::Replica && copy.following,
                     indexing: copy.role == VbRole::Replica && self.indexing,

@@ -127,6 +127,8 @@ pub struct VbHistory {
     /// Up to here everything is synced, and whole after a kill. Of a copy that is less than what is synced where that ends inside a
     /// snapshot.
     pub persisted: Seqno,
+    /// The last mutation that is synced.
+    pub synced: Seqno,
     /// Tombstones up to here may be gone.
     pub purge_seqno: Seqno,
     /// The collections manifest the vBucket follows.
@@ -144,6 +146,7 @@ impl VBucket {
             max_visible: self.marks.visible,
             prepared: self.marks.prepared,
             persisted: self.synced_whole(),
+            synced: self.persisted_seqno,
             purge_seqno: self.purge_seqno,
             manifest_uid: self.manifest_uid,
         }

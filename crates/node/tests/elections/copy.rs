@@ -285,6 +285,7 @@ impl Copies for Shelf {
             held: facts.promotable(),
             may_lack: held.may_lack,
             persisted: Seqno(held.synced_writes() as u64),
+            synced: Seqno(held.synced_writes() as u64),
         }
     }
 
