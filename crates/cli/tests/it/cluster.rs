@@ -27,17 +27,26 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// So many nodes as one cluster with a bucket `app`, of which there is one replica.
     pub(crate) fn form(count: usize) -> Self {
+        Self::form_with(count, "1", |_| &[])
+    }
+
+    /// The same with another count of replicas, and flags that each node has by its number.
+    pub(crate) fn form_with(
+        count: usize,
+        replicas: &str,
+        flags: impl Fn(usize) -> &'static [&'static str],
+    ) -> Self {
         let dirs: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
         let start = |(index, dir): (usize, &TempDir)| {
             let init: &[&str] = if index == 0 { &["--init-username", USERNAME] } else { &[] };
-            Node::start(dir.path(), init)
+            Node::start(dir.path(), &[init, flags(index)].concat())
         };
         let cluster = Self { nodes: dirs.iter().enumerate().map(start).collect(), dirs };
         let others: Vec<String> = cluster.nodes[1..].iter().map(Node::rest).collect();
         let others: Vec<&str> = others.iter().map(String::as_str).collect();
         cluster.command(&[&["add"], &others[..], &["--rebalance"]].concat());
         let bucket =
-            [("name", "app"), ("ramQuotaMB", "100"), ("replicaNumber", "1"), ("numVBuckets", VBUCKETS)];
+            [("name", "app"), ("ramQuotaMB", "100"), ("replicaNumber", replicas), ("numVBuckets", VBUCKETS)];
         cluster.rest().post("/pools/default/buckets", &bucket).unwrap();
         cluster
     }

@@ -24,7 +24,7 @@ const CUT: usize = 2;
 const KEYS: usize = 120;
 
 /// Three nodes with a bucket `app` and one replica, with wires between them.
-fn form() -> (Cluster, Wires) {
+pub(crate) fn form() -> (Cluster, Wires) {
     let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let start = |(index, dir): (usize, &TempDir)| {
         let init: &[&str] = if index == 0 { &["--init-username", USERNAME] } else { &[] };
@@ -42,7 +42,7 @@ fn form() -> (Cluster, Wires) {
 }
 
 /// What the cluster calls a node.
-fn name(cluster: &Cluster, node: usize) -> String {
+pub(crate) fn name(cluster: &Cluster, node: usize) -> String {
     format!("{}:{}", wires::host(node), cluster.nodes[node].port("mgmt"))
 }
 

@@ -18,6 +18,7 @@ mod probe;
 mod queries;
 mod sizing;
 mod sockets;
+mod stalls;
 mod view_command;
 mod view_figures;
 mod waiting;

@@ -1,13 +1,14 @@
-//! The wires between the nodes of a cluster, which a test can cut.
+//! The wires between the nodes of a cluster, which a test can cut or slow down.
 //!
 //! Each node has an address of loopback of its own by which the others know it. A forwarder listens there and passes everything on
 //! to the node, which listens on 127.0.0.1. So a test reaches a node that is cut off from the others.
 
 use std::{
-    io,
+    io::{Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     thread,
+    time::{Duration, Instant},
 };
 
 use crate::{node::Node, sockets};
@@ -23,7 +24,17 @@ struct State {
     /// The processes of the nodes.
     pids: Vec<u32>,
     cut: Option<usize>,
+    /// The node whose wires are slow, and how long everything is on its way over one of them.
+    slow: Option<(usize, Duration)>,
     open: Vec<Wire>,
+}
+
+impl State {
+    /// How long bytes are on their way between two nodes. A node reaches itself at once.
+    fn travel(&self, from: Option<usize>, to: usize) -> Duration {
+        let is_slow = |node| (from == Some(node)) != (to == node);
+        self.slow.filter(|(node, _)| is_slow(*node)).map_or(Duration::ZERO, |(_, travel)| travel)
+    }
 }
 
 /// A connection that is forwarded.
@@ -67,9 +78,15 @@ impl Wires {
         }
     }
 
-    /// From now on everything passes again.
+    /// From now on everything is on its way for so long between this node and the others, in either direction.
+    pub(crate) fn slow(&self, node: usize, travel: Duration) {
+        self.0.lock().unwrap().slow = Some((node, travel));
+    }
+
+    /// From now on everything passes again, and at once.
     pub(crate) fn mend(&self) {
-        self.0.lock().unwrap().cut = None;
+        let mut state = self.0.lock().unwrap();
+        (state.cut, state.slow) = (None, None);
     }
 }
 
@@ -84,22 +101,53 @@ fn forward(near: TcpStream, to: usize, port: u16, state: &Mutex<State>) {
     let pids = state.lock().unwrap().pids.clone();
     let from = pids.iter().position(|&pid| sockets::is_dialled_from(pid, dialled));
     let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { return };
-    let twins = || Ok::<_, io::Error>([near.try_clone()?, far.try_clone()?]);
+    for end in [&near, &far] {
+        // The end of the connection may come first.
+        let _ = end.set_nodelay(true);
+    }
+    let Ok(ends) = near.try_clone().and_then(|near| Ok([near, far.try_clone()?])) else { return };
     {
         let mut state = state.lock().unwrap();
         if state.cut.is_some_and(|cut| to == cut || from == Some(cut)) {
             return;
         }
-        state.open.push(Wire { from, to, ends: twins().unwrap() });
+        state.open.push(Wire { from, to, ends });
     }
-    let [near_too, far_too] = twins().unwrap();
-    let back = thread::spawn(move || copy(far_too, near_too));
-    copy(near, far);
-    let _ = back.join();
+    let travel = || state.lock().unwrap().travel(from, to);
+    thread::scope(|scope| {
+        scope.spawn(|| carry(&far, &near, travel));
+        carry(&near, &far, travel);
+    });
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream) {
-    // However it ends, it is over.
-    let _ = io::copy(&mut from, &mut to);
-    [from, to].iter().for_each(close);
+/// Carries bytes from one end to the other, each of which arrives so long after it was sent.
+fn carry(from: &TcpStream, to: &TcpStream, travel: impl Fn() -> Duration) {
+    let (sent, arriving) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut to = to;
+            for (due, bytes) in arriving {
+                wait_until(due);
+                if to.write_all(&bytes).is_err() {
+                    break;
+                }
+            }
+            close(to);
+        });
+        let (mut from, mut bytes) = (from, vec![0; 64 << 10]);
+        while let Ok(length @ 1..) = from.read(&mut bytes) {
+            if sent.send((Instant::now() + travel(), bytes[..length].to_vec())).is_err() {
+                break;
+            }
+        }
+        drop(sent);
+        // However it ends, it is over.
+        close(from);
+    });
+}
+
+fn wait_until(due: Instant) {
+    while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        thread::park_timeout(left);
+    }
 }
