@@ -12,6 +12,7 @@ mod forming;
 mod generator;
 mod hostile_keys;
 mod indexes;
+mod load_figures;
 mod moving_indexes;
 mod node;
 mod probe;

@@ -30,6 +30,19 @@ impl Histograms {
         out
     }
 
+    /// Adds what another node has counted.
+    pub fn add(&mut self, other: &Histograms) {
+        for (name, steps) in &other.steps {
+            let own = self.steps.entry(name.clone()).or_default();
+            for (step, count) in steps {
+                *own.entry(*step).or_default() += count;
+            }
+        }
+        for (name, micros) in &other.micros {
+            *self.micros.entry(name.clone()).or_default() += micros;
+        }
+    }
+
     /// What happened since `before`; nothing is left of histograms that have not grown.
     #[must_use]
     pub fn since(&self, before: &Histograms) -> Histograms {
@@ -98,6 +111,19 @@ pub(super) fn bound(steps: &Steps, share: f64) -> u64 {
     reached.map_or(0, |((_, to), _)| *to)
 }
 
+/// What this share did not exceed. Within a step all places are taken to be as likely.
+pub(super) fn quantile(steps: &Steps, share: f64) -> f64 {
+    let mut left = share * count(steps) as f64;
+    for ((from, to), count) in steps {
+        let count = *count as f64;
+        if left <= count {
+            return *from as f64 + (left / count).clamp(0.0, 1.0) * to.saturating_sub(*from) as f64;
+        }
+        left -= count;
+    }
+    steps.keys().next_back().map_or(0.0, |(_, to)| *to as f64)
+}
+
 /// What the longest `wanted` took together, or all if there are fewer; each counts as the middle of its step.
 pub(super) fn longest(steps: &Steps, wanted: u64) -> f64 {
     let mut left = wanted;
@@ -137,6 +163,16 @@ mod tests {
         assert_eq!((count(get), bound(get, 0.5), bound(get, 0.99)), (100, 2, 8));
         assert_eq!((grown.micros("get"), grown.micros("set")), (77, 0));
         assert!(after.since(&after).merged().is_empty());
+    }
+
+    #[test]
+    fn what_several_nodes_have_counted_is_added_up() {
+        let mut all = histograms(&[("get_0,2", "3"), ("get_micros", "4")]);
+        all.add(&histograms(&[("get_0,2", "1"), ("get_2,4", "4"), ("set_0,2", "1"), ("get_micros", "6")]));
+        let get = all.get("get").unwrap();
+        assert_eq!((count(get), all.micros("get"), all.get("set").map(count)), (8, 10, Some(1)));
+        assert_eq!((quantile(get, 0.5), quantile(get, 0.75), quantile(get, 1.0)), (2.0, 3.0, 4.0));
+        assert_eq!(quantile(&Steps::new(), 0.5), 0.0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A fact that the machine hides (in a container, on another kernel) is "not available", never guessed.
 
 mod activity;
+mod agreement;
 mod findings;
 mod histograms;
 mod host;
@@ -11,6 +12,7 @@ mod phases;
 mod sockets;
 
 pub use activity::Activity;
+pub use agreement::{Agreement, Side};
 pub use findings::{Circumstances, Surroundings, findings, of_workers, surroundings};
 pub use histograms::Histograms;
 pub use host::{Check, Verdict, checks, worth_knowing};

@@ -1,6 +1,7 @@
 //! One JSON object: for scripts.
 
 use super::{Moment, Report};
+use crate::doctor::{Agreement, Side};
 use crate::tally::{Latencies, OpTally};
 use serde_json::{Map, Value, json};
 
@@ -49,11 +50,20 @@ pub fn json(report: &Report) -> Value {
         "client_cpu_us_per_op": report.client_us_per_op(),
         "server_figures": figures.collect::<Map<_, _>>(),
         "findings": report.findings,
+        "server_agreement": report.agreement.as_ref().map(agreement),
         "steps": report.steps,
         "best_rate": report.best_step().map(|step| step.rate),
         "verified": report.verified.as_ref().map(|tally| json!({"hits": tally.ok(), "misses": tally.misses()})),
         "intervals": report.moments.iter().map(|moment| interval(moment, report.interval)).collect::<Vec<_>>(),
     })
+}
+
+fn agreement(found: &Agreement) -> Value {
+    let side = |side: &Side| {
+        let [p50, p90, p99] = side.percentiles_us;
+        json!({ "count": side.count, "p50_us": p50, "p90_us": p90, "p99_us": p99 })
+    };
+    json!({ "told": side(&found.told), "counted": side(&found.counted) })
 }
 
 fn interval(moment: &Moment, seconds: f64) -> Value {

@@ -21,6 +21,7 @@ pub use series::Series;
 pub use text::text;
 
 use crate::conduct::Step;
+use crate::doctor::Agreement;
 use crate::process::Usage;
 use crate::tally::{Interval, Tally};
 use std::collections::BTreeMap;
@@ -105,6 +106,8 @@ pub struct Report {
     pub moments: Vec<Moment>,
     /// What was found out about where the time went, in plain sentences.
     pub findings: Vec<String>,
+    /// Whether the server's histograms have what it told of each operation.
+    pub agreement: Option<Agreement>,
     /// What came of each rate, where there were several.
     pub steps: Vec<Step>,
     /// Figures of the server's own, as names and numbers.

@@ -9,7 +9,7 @@ use super::worker::Workers;
 use super::{Args, Failure};
 use crate::progress::Progress;
 use load::conduct;
-use load::doctor::{Circumstances, Histograms, by_operation, by_phase, findings};
+use load::doctor::{Agreement, Circumstances, Histograms, by_operation, by_phase, findings};
 use load::report::Report;
 use load::{Advance, Control, Part, Tally, Target, Usage};
 use std::sync::Arc;
@@ -69,6 +69,8 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         let (timings, phases) = (timings_now.since(&timings), phases_now.since(&phases));
         report.findings.extend(by_phase(&timings, &phases));
         report.findings.extend(by_operation(&timings));
+        report.agreement = Agreement::of(&report.tally.split.server, &timings);
+        report.findings.extend(report.agreement.map(|found| found.sentence()));
     }
     let grown = syncs_before.zip(syncs(&target)).map(|(before, after)| after - before);
     if let Some(syncs) = grown.filter(|syncs| *syncs > 0.0) {
@@ -142,8 +144,12 @@ fn led<T>(args: &Args, control: &Arc<Control>, work: impl FnOnce() -> T) -> Resu
 
 /// What the server says of itself in a group of statistics, if it is one that has it.
 fn histograms(target: &Target, group: &str) -> Histograms {
-    let stats = target.open(0).ok().and_then(|mut connection| connection.stats(group).ok());
-    Histograms::read(&stats.unwrap_or_default())
+    let mut all = Histograms::default();
+    for node in 0..target.nodes() {
+        let stats = target.open(node).ok().and_then(|mut connection| connection.stats(group).ok());
+        all.add(&Histograms::read(&stats.unwrap_or_default()));
+    }
+    all
 }
 
 /// How often the server has synced, if it is one that says so.
