@@ -98,7 +98,7 @@ impl Control {
 
     /// What the memory of a bucket makes an administrator's business: before clients see errors, then while they do.
     pub(crate) fn pressure_of(&self, bucket: &Bucket) -> Vec<Holds> {
-        let (name, node) = (bucket.name(), self.address());
+        let (name, node) = (bucket.name(), self.name());
         let mut holding = Vec::new();
         let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
         match bucket.pressure_step() {
@@ -147,7 +147,7 @@ impl Control {
 
     /// What the last half minute of a bucket's statistics says.
     fn trends_of(&self, bucket: &Bucket) -> Vec<Holds> {
-        let (name, node) = (bucket.name(), self.address());
+        let (name, node) = (bucket.name(), self.name());
         let last = |stat: &str| self.gauges().last_minute(name, stat);
         let mut holding = Vec::new();
         let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
@@ -185,7 +185,7 @@ impl Control {
 
     /// A key or a client that takes too much of a bucket. The texts go to logs, so they name neither.
     fn hot_of(&self, name: &str, meter: &BucketMeter) -> Vec<Holds> {
-        let node = self.address();
+        let node = self.name();
         let report = meter.hot(name, self.loops().0.now().mono_millis);
         let percent = |share: f64| share * 100.0;
         let key = report.keys.first().filter(|key| hot::is_hot_key(key.share, key.per_second)).map(|key| {

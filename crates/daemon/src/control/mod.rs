@@ -288,9 +288,11 @@ impl Control {
         &self.buckets
     }
 
-    /// The address that this node listens on.
-    pub(crate) fn address(&self) -> IpAddr {
-        self.listen
+    /// What this node is called where it is told of: by the name and the port by which its cluster knows it.
+    pub(crate) fn name(&self) -> String {
+        let metadata = self.metadata.load();
+        let known = metadata.node_by_id(self.this_id());
+        known.map_or_else(|| self.listen.to_string(), |node| format!("{}:{}", node.host, node.ports.mgmt))
     }
 
     /// The certificates of this node.

@@ -73,7 +73,7 @@ async fn deliver_by_settings(control: &Control, changes: &[Change]) {
         if !settings.enabled || settings.recipients.is_empty() {
             return;
         }
-        let (subject, body) = text(changes, &control.address().to_string());
+        let (subject, body) = text(changes, &control.name());
         let mail = settings.mail(subject, body);
         match control.mails().send(mail, control.unix_secs()).await {
             Ok(()) => return,

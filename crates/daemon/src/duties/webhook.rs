@@ -92,7 +92,7 @@ fn body(control: &Control, change: &Change) -> serde_json::Value {
     let metadata = control.metadata();
     json!({
         "event": event, "name": name, "level": firing.about.level.word(), "subject": firing.subject, "text": firing.text,
-        "since": admin::rfc3339(firing.since_secs.saturating_mul(1_000)), "node": control.address().to_string(),
+        "since": admin::rfc3339(firing.since_secs.saturating_mul(1_000)), "node": control.name(),
         "cluster": metadata.cluster_name, "clusterUuid": metadata.cluster_uuid, "act": firing.about.act,
     })
 }
