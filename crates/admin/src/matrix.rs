@@ -102,7 +102,7 @@ fn of_settee(route: &Route) -> Option<&'static str> {
     Some(match route.path {
         "settee/logs" | "settee/connections" => "admin.security!read",
         // Nobody but a full administrator holds it.
-        "settee/alerts/webhook" => "admin.security.admin!write",
+        "settee/alerts/webhook" | "settee/archive" => "admin.security.admin!write",
         "settee/probe/metrics" => "admin.stats_export!read",
         "settee/slow" => "logs!read",
         "settee/probe" => either("settings!read", "settings!write"),

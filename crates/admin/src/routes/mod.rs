@@ -115,6 +115,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
         ["settee", "logs"] if get => log_lines::show(call),
+        ["settee", "archive"] if get => collecting::download(call).await,
         ["settee", "slow"] if get => loads::slow(call).await,
         ["settee", "hot", bucket] if get => loads::hot(call, bucket).await,
         ["settee", "connections"] if get => loads::connections(call).await,

@@ -281,6 +281,11 @@ pub(crate) const ROUTES: &[Route] = &[
     // Of Settee alone.
     // A line may name users and addresses.
     get("settee/logs", SEES_SECURITY, "The last lines of this node's own log."),
+    get(
+        "settee/archive",
+        Needs::Everything,
+        "The archive of logs, figures and settings that this node has made last.",
+    ),
     get("settee/alerts", SEES, "Alerts that fire now on every node."),
     get("settee/alerts/kinds", SEES, "Every kind of alert, and what to do about it."),
     get("settee/alerts/silences", SEES, "Alerts that are not sent for a while."),

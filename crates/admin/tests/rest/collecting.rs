@@ -13,6 +13,7 @@ use crate::node::{ADMIN, TestNode};
 
 const START: &str = "/controller/startLogsCollection";
 const CANCEL: &str = "/controller/cancelLogsCollection";
+const ARCHIVE: &str = "/settee/archive";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn task(node: &TestNode) -> Option<Value> {
@@ -63,6 +64,7 @@ pub(crate) fn two() -> (TestNode, TestNode) {
 fn a_node_makes_an_archive_without_names_of_users() {
     let node = TestNode::initialized();
     assert_eq!(task(&node), None, "couchbase-cli says that there is none");
+    assert_eq!(node.get(ARCHIVE).status, 404, "there is none to be downloaded");
     let user =
         node.send("PUT", "/settings/rbac/users/local/anna-lena", ADMIN, Some("password=secret-1&roles="));
     assert_eq!(user.status, 200, "{}", user.body);
@@ -86,12 +88,20 @@ fn a_node_makes_an_archive_without_names_of_users() {
     let all = tar("-xOf", path, &[]);
     assert!(!all.contains("anna-lena") && !all.contains("Administrator"), "names are replaced");
 
+    let downloaded = node.get(ARCHIVE);
+    assert!(downloaded.body == std::fs::read_to_string(path).unwrap(), "{} bytes", downloaded.body.len());
+    assert_eq!(downloaded.headers["content-length"], downloaded.body.len().to_string());
+    let name = Path::new(path).file_name().unwrap().to_str().unwrap();
+    assert_eq!(downloaded.headers["content-disposition"], format!("attachment; filename=\"{name}\""));
+
     let again = node.post(START, "nodes=ns_1%40127.0.0.1&logRedactionLevel=none");
     assert_eq!(again.status, 200, "{}", again.body);
     let task = task_when(&node, |task| {
         ended(task) && task["ts"] != json!(null) && !task.to_string().contains("redacted")
     });
     assert_eq!(task["status"], "completed", "{task:#}");
+    std::fs::remove_file(task["perNode"]["ns_1@127.0.0.1"]["path"].as_str().unwrap()).unwrap();
+    assert_eq!(node.get(ARCHIVE).status, 404, "somebody has taken it away");
 }
 
 #[test]
@@ -215,4 +225,5 @@ fn what_cannot_be_done_is_refused_by_name() {
     for path in [START, CANCEL] {
         assert_eq!(node.send("POST", path, Some("u:secret-1"), Some("nodes=*")).status, 403, "{path}");
     }
+    assert_eq!(node.send("GET", ARCHIVE, Some("u:secret-1"), None).status, 403);
 }

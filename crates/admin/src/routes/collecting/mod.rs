@@ -1,6 +1,7 @@
 //! Collecting logs as `couchbase-cli collect-logs-start`, `-status` and `-stop` have it done: every node asks itself what `settee collect`
 //! asks it, and has an archive of its own. Nothing is uploaded.
 
+mod download;
 mod gather;
 mod task;
 
@@ -30,6 +31,7 @@ use http::{
     reply::{self, Outcome, Refusal, json_ok},
 };
 
+pub(super) use download::download;
 pub(super) use task::task;
 
 /// Where nodes tell one another to begin and to end.
