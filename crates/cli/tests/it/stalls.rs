@@ -1,5 +1,5 @@
-//! A stall of known size, and what an operator sees of it: the histogram, the objective, the burn and the alert, each of the node that
-//! stalls and of no other one. A stall is a link that is slow, or a disk that is.
+//! A stall of known size, and what an operator sees of it: in the histogram, the objective, its burn and the alert. Each is of the node that
+//! stalls, and of no other one. A stall is a link that is slow, or a disk that is.
 //!
 //! Every writer times its own writes. An operation cannot take longer on the server than for its client, and no shorter than the
 //! stall. So both bound the histogram from either side, however busy this machine is.

@@ -24,8 +24,8 @@ use http::{
 /// Bytes that are read at once.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// `GET /settee/archive`: of this node, with the name of its file.
-pub(in crate::routes) async fn download(call: &Call) -> Outcome {
+/// The archive of this node, with the name of its file.
+pub(super) async fn answer(call: &Call) -> Outcome {
     let last = call.api.figures.collecting.told().part;
     let part = last.filter(|part| part.state == PartState::Collected).ok_or_else(reply::not_found)?;
     let path = part.path.clone();

@@ -31,7 +31,6 @@ use http::{
     reply::{self, Outcome, Refusal, json_ok},
 };
 
-pub(super) use download::download;
 pub(super) use task::task;
 
 /// Where nodes tell one another to begin and to end.
@@ -104,6 +103,11 @@ pub(super) async fn cancel(call: &Call) -> Outcome {
         tell(call, &members, Order::Cancel(runs)).await;
     }
     Ok(json_ok(&json!([])))
+}
+
+/// `GET /settee/archive`: what this node has collected last.
+pub(super) async fn download(call: &Call) -> Outcome {
+    download::answer(call).await
 }
 
 /// `POST /_settee/collecting`: another node says so.
