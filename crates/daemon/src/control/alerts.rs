@@ -33,7 +33,7 @@ impl Control {
         let (may_not_serve, was_answered) = (lease.has_run_out(lease::clock_millis), lease.was_answered());
         let is_lost = self.alerting().touch.lock().is_lost(may_not_serve, was_answered, self.unix_secs());
         is_lost.then(|| {
-            let node = self.listen;
+            let node = self.host();
             let text = format!(
                 "Node {node} has lost touch with its cluster: it serves nothing until a majority hears it again."
             );
@@ -49,7 +49,7 @@ impl Control {
 
     pub(crate) fn agreement_alert(&self) -> Option<Holds> {
         let trouble = self.agreement.trouble()?;
-        let text = format!("Cluster metadata cannot change on node {}: {trouble}.", self.listen);
+        let text = format!("Cluster metadata cannot change on node {}: {trouble}.", self.host());
         Some(Holds::new(&alerts::METADATA_STUCK, "", text))
     }
 
@@ -60,7 +60,7 @@ impl Control {
         let text = format!(
             "Node {host} ({other}) was failed over and goes on in a group that was formed anew. Node {} does not believe it: there are two \
              clusters.",
-            self.listen
+            self.host()
         );
         Some(Holds::new(&alerts::TWO_GROUPS, "", text))
     }
@@ -69,7 +69,7 @@ impl Control {
         let disk = *self.shared.disk.lock();
         let used = (disk.total - disk.free.min(disk.total)) * 100 / disk.total.max(1);
         disk.low.then(|| {
-            let (folder, node) = (self.gauges.data_dir(), self.listen);
+            let (folder, node) = (self.gauges.data_dir(), self.host());
             let text = format!(
                 "Approaching full disk warning. Usage of disk \"{folder}\" on node \"{node}\" is around {used}%: only deletions are \
                  accepted."
@@ -98,7 +98,7 @@ impl Control {
 
     /// What the memory of a bucket makes an administrator's business: before clients see errors, then while they do.
     pub(crate) fn pressure_of(&self, bucket: &Bucket) -> Vec<Holds> {
-        let (name, node) = (bucket.name(), self.name());
+        let (name, node) = (bucket.name(), self.host());
         let mut holding = Vec::new();
         let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
         match bucket.pressure_step() {
@@ -147,7 +147,7 @@ impl Control {
 
     /// What the last half minute of a bucket's statistics says.
     fn trends_of(&self, bucket: &Bucket) -> Vec<Holds> {
-        let (name, node) = (bucket.name(), self.name());
+        let (name, node) = (bucket.name(), self.host());
         let last = |stat: &str| self.gauges().last_minute(name, stat);
         let mut holding = Vec::new();
         let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
@@ -185,7 +185,7 @@ impl Control {
 
     /// A key or a client that takes too much of a bucket. The texts go to logs, so they name neither.
     fn hot_of(&self, name: &str, meter: &BucketMeter) -> Vec<Holds> {
-        let node = self.name();
+        let node = self.host();
         let report = meter.hot(name, self.loops().0.now().mono_millis);
         let percent = |share: f64| share * 100.0;
         let key = report.keys.first().filter(|key| hot::is_hot_key(key.share, key.per_second)).map(|key| {

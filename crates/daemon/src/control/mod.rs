@@ -288,7 +288,14 @@ impl Control {
         &self.buckets
     }
 
-    /// What this node is called where it is told of: by the name and the port by which its cluster knows it.
+    /// The host by which its cluster knows this node, as texts of alerts name it in Couchbase.
+    pub(crate) fn host(&self) -> String {
+        let metadata = self.metadata.load();
+        let known = metadata.node_by_id(self.this_id());
+        known.map_or_else(|| self.listen.to_string(), |node| node.host.clone())
+    }
+
+    /// The host and the port by which its cluster knows this node, as REST names it.
     pub(crate) fn name(&self) -> String {
         let metadata = self.metadata.load();
         let known = metadata.node_by_id(self.this_id());

@@ -100,7 +100,7 @@ impl Control {
         holding.extend(self.runs_out(now));
         holding.extend(self.certificate_ends(now));
         holding.extend(self.nodes_down());
-        holding.extend(self.clocks().skew(&self.name()));
+        holding.extend(self.clocks().skew(&self.host()));
         holding.extend(self.probing().silent(&self.metadata()));
         self.alerting().board.lock().look(now, holding)
     }
@@ -126,7 +126,7 @@ impl Control {
                 "Objective \"{}\" of bucket \"{}\": node {} uses its error budget {burn:.1} times too fast over {}{seen}.",
                 one.objective,
                 one.bucket,
-                self.name(),
+                self.host(),
                 rule.long.name(),
             );
             Some(Holds::new(about, format!("{}/{}{place}", one.bucket, one.objective), text))
@@ -136,7 +136,7 @@ impl Control {
 
     /// What runs out within two weeks.
     fn runs_out(&self, now_secs: u64) -> Vec<Holds> {
-        let node = self.name();
+        let node = self.host();
         let held = |one: Foretold| {
             let left = one.likely_secs?.saturating_sub(now_secs);
             let days = match left / DAY_SECS {
@@ -176,7 +176,7 @@ impl Control {
         // Both are in one form, in which the later time is the greater text.
         (ends.as_str() < admin::rfc3339((now_secs + CERTIFICATE_SOON) * 1_000).as_str()).then(|| {
             let day = ends.split('T').next().unwrap_or_default();
-            let text = format!("The certificate that node {} shows to clients ends on {day}.", self.name());
+            let text = format!("The certificate that node {} shows to clients ends on {day}.", self.host());
             Holds::new(&alerts::CERTIFICATE_ENDS, "", text)
         })
     }
