@@ -4,9 +4,11 @@ numbers, in one session: each finds the cluster as the one before has left it.""
 import os
 import re
 import subprocess
+import tarfile
 import unittest
 
 from browser import Browser
+from mail_server import MailServer
 from playwright.sync_api import expect
 from settee.cluster import Cluster
 from settee.node import PASSWORD, SCRATCH, USERNAME, binary, scratch
@@ -423,14 +425,86 @@ class Console(unittest.TestCase):
         self.page.get_by_role("button", name="Save", exact=True).first.click()
         expect(self.page.get_by_text("Saved.")).to_be_visible()
         self.assertEqual(self.node.rest.get("/pools/default").json["clusterName"], "renamed")
+        self.users_and_groups_are_made_and_changed()
+        self.a_mail_is_tried()
+        self.every_node_makes_an_archive()
+
+    def users_and_groups_are_made_and_changed(self):
         self.open("Users")
+        self.press("New group")
+        self.field("Name of the group").fill("readers")
+        self.field("What it is for").fill("reports")
+        roles = self.page.get_by_role("textbox", name="Roles")
+        roles.fill("no_such_role")
+        self.browser.expected.append("/settings/rbac/groups/readers")
+        self.press("Save")
+        expect(self.page.get_by_role("alert")).to_contain_text("no_such_role")
+        self.no_barriers("a group")
+        roles.fill(f"data_reader[{BUCKET}]")
+        self.press("Save")
+        expect(self.row("Groups", "readers").get_by_role("cell", name="nobody", exact=True)).to_be_visible()
         self.press("New user")
         self.field("User name").fill("ann")
         self.field("Password").fill("secret-1")
-        self.page.get_by_role("textbox", name="Roles").fill(f"data_reader[{BUCKET}]")
+        roles.fill(f"data_writer[{BUCKET}]")
+        self.page.get_by_label("readers", exact=True).check()
+        self.no_barriers("a user")
         self.press("Save")
-        expect(self.page.get_by_role("cell", name=f"data_reader[{BUCKET}]")).to_be_visible()
-        self.no_barriers()
+        expect(self.row("Groups", "readers").get_by_role("cell", name="ann", exact=True)).to_be_visible()
+        # What is not changed stays, and what the user has by the group does not become the user's own.
+        user = self.row("Users", "ann")
+        user.get_by_role("button", name="Change").click()
+        self.field("Full name").fill("Ann Other")
+        self.press("Save")
+        expect(user.get_by_role("cell", name="Ann Other", exact=True)).to_be_visible()
+        told = self.node.rest.get("/settings/rbac/users/local/ann").json
+        own = [role["role"] for role in told["roles"] if {"type": "user"} in role["origins"]]
+        self.assertEqual((told["groups"], own, len(told["roles"])), (["readers"], ["data_writer"], 2))
+        self.no_barriers("users and groups")
+        group = self.row("Groups", "readers")
+        group.get_by_role("button", name="Change").click()
+        self.field("What it is for").fill("monthly reports")
+        self.press("Save")
+        expect(group.get_by_role("cell", name="monthly reports", exact=True)).to_be_visible()
+        about = self.node.rest.get("/settings/rbac/groups/readers").json
+        self.assertEqual([role["role"] for role in about["roles"]], ["data_reader"])
+        group.get_by_role("button", name="Remove").click()
+        self.field("Type readers to go on").fill("readers")
+        self.press("Remove the group")
+        self.said("There are no groups.")
+        self.assertEqual(self.node.rest.get("/settings/rbac/users/local/ann").json["groups"], [])
+
+    def a_mail_is_tried(self):
+        server = MailServer(ADDRESS)
+        self.addCleanup(server.close)
+        self.open("Alerts")
+        self.page.get_by_role("button", name="Change who gets a mail").click()
+        for label, value in (("To", "ops@example.com"), ("From", "settee@example.com"), ("Mail server", ADDRESS), ("Its port", str(server.port))):
+            self.field(label).fill(value)
+        self.no_barriers("mail")
+        self.press("Send a mail to try it")
+        self.said("The mail server has taken a mail.")
+        [mail] = server.mails
+        self.assertEqual(mail.recipients, ["ops@example.com"])
+        self.assertIn("From: <settee@example.com>", mail.text)
+        # Nobody is mailed: that was a trial.
+        self.press("Cancel")
+        self.assertFalse(self.node.rest.get("/settings/alerts").json["enabled"])
+
+    def every_node_makes_an_archive(self):
+        self.open("Logs")
+        self.press("Make archives")
+        expect(self.region("Archives").get_by_text("collected", exact=True)).to_have_count(3, timeout=LONG_MS)
+        self.no_barriers("archives")
+        paths = self.region("Archives").locator("code").all_text_contents()
+        self.assertEqual(len(paths), 3)
+        with self.page.expect_download() as downloading:
+            self.press("Download that of this node")
+        downloaded = downloading.value
+        self.assertIn(downloaded.suggested_filename, [os.path.basename(path) for path in paths])
+        for path in [*paths, downloaded.path()]:
+            with tarfile.open(path) as archive:
+                self.assertIn("contents.txt", archive.getnames(), path)
 
     def test_13_what_clients_measure_is_shown(self):
         self.browser.go("latency", BUCKET, "get")

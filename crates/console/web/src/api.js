@@ -74,6 +74,15 @@ export async function ask(path, { method = 'GET', form, text, type, whole = fals
   return whole ? { value, text: said, headers: answer.headers } : value;
 }
 
+/** A file that the node keeps, and its name. A link would not do: a session is good only with a header of the console. */
+export async function fetched(path) {
+  const answer = await fetch(path, { headers: { 'ns-server-ui': 'yes' }, credentials: 'same-origin', cache: 'no-store' }).catch(() => undefined);
+  if (!answer) throw new Refused(0, ['The node does not answer. See whether it runs, and whether the network leads there.']);
+  if (!answer.ok) throw refusal(answer.status, answer.status === 404 ? 'This node has no archive.' : await answer.text());
+  const [, name] = /filename="([^"]+)"/.exec(answer.headers.get('content-disposition') ?? '') ?? [];
+  return { blob: await answer.blob(), name };
+}
+
 export const post = (path, form = {}) => ask(path, { method: 'POST', form });
 export const put = (path, form = {}) => ask(path, { method: 'PUT', form });
 export const drop = (path) => ask(path, { method: 'DELETE' });

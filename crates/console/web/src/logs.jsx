@@ -1,6 +1,6 @@
 // What has happened to the cluster, and the last lines of the node's own log, as the node that is asked has them.
 import { useState } from 'preact/hooks';
-import { ask, post } from './api.js';
+import { ask, fetched, post } from './api.js';
 import { moment } from './format.js';
 import { Badge, Check, Field, Loading, Page, Table, Trouble, attempt } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
@@ -57,6 +57,16 @@ const parts = [
   { title: 'Archive, on that node', value: (row) => row.path ?? '', show: (row) => (row.path ? <code>{row.path}</code> : row.why ?? '–') },
 ];
 
+/** Has the browser keep something under a name. */
+function save(blob, name) {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  // The browser reads it after the click.
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
 /** An archive of each node for somebody who helps. Only users with every right may have them made. */
 function Collect() {
   const seen = usePoll(() => ask('/pools/default/tasks').then((tasks) => ({ last: tasks.find((task) => task.type === 'clusterLogsCollection') })), 3000);
@@ -64,6 +74,10 @@ function Collect() {
   const last = seen.data?.last;
   const isRunning = last?.status === 'running';
   const start = () => post('/controller/startLogsCollection', { nodes: '*', logRedactionLevel: isRedacted ? 'partial' : 'none' });
+  const download = async () => {
+    const { blob, name } = await fetched('/settee/archive');
+    save(blob, name ?? 'collected.tar');
+  };
   const act = async (what, said) => { await attempt(what, said); seen.refresh(); };
   const rows = Object.entries(last?.perNode ?? {}).map(([node, { status, path, collectionOutput: why }]) => ({ node: node.replace('ns_1@', ''), status, path, why }));
   return (
@@ -76,6 +90,7 @@ function Collect() {
       <Trouble error={seen.error} />
       <Check label="Replace names of users" checked={isRedacted} onChange={(event) => setRedacted(event.currentTarget.checked)} />
       {last ? <Table caption="Archives" columns={parts} rows={rows} keyOf={(row) => row.node} /> : <p class="quiet">No archive was made of late.</p>}
+      {rows.some((row) => row.status === 'collected') && !isRunning ? <div class="buttons"><button type="button" onClick={() => attempt(download)}>Download that of this node</button></div> : null}
       <p class="help">Logs, figures and settings, without documents and secrets. Each node keeps its own archive; <code>settee collect</code> makes one of all.</p>
     </section>
   );
