@@ -89,6 +89,11 @@ impl Accounted {
         accounted
     }
 
+    /// Bytes of the pool, these among them.
+    pub(crate) fn with_others(&self) -> u64 {
+        self.account.of(self.pool)
+    }
+
     /// There are so many now.
     pub fn set(&mut self, bytes: usize) {
         let bytes = bytes as u64;

@@ -40,6 +40,9 @@ use crate::{
 
 /// Requests that may wait for a link.
 const QUEUED_MAX: usize = 1024;
+/// Bytes of requests that may wait for all of a node's links together. One that is alone may be larger. A client can leave large
+/// requests behind for a peer that takes its time, and go.
+const WAITING_BYTES_MAX: u64 = 128 << 20;
 /// Bytes sent before answers are read.
 const BATCH_BYTES: usize = 32 * 1024;
 /// Requests sent before answers are read.
@@ -79,7 +82,7 @@ pub(crate) struct Job {
     bytes: Vec<u8>,
     reader: Reader,
     /// Of the packets.
-    _held: Accounted,
+    held: Accounted,
 }
 
 /// What wants the answers.
@@ -109,8 +112,8 @@ impl Job {
     }
 
     fn new(bytes: Vec<u8>, reader: Reader, account: &Arc<NodeAccount>) -> Self {
-        let _held = Accounted::new(account, NodePool::Forwarding, bytes.len());
-        Self { bytes, reader, _held }
+        let held = Accounted::new(account, NodePool::Forwarding, bytes.len());
+        Self { bytes, reader, held }
     }
 
     fn packets(&self) -> usize {
@@ -156,8 +159,12 @@ impl Link {
     }
 
     /// # Errors
-    /// `TemporaryFailure` when too many wait already.
+    /// `TemporaryFailure` when too many wait already, or too much.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Status> {
+        let waiting = job.held.with_others();
+        if waiting > WAITING_BYTES_MAX && waiting > job.bytes.len() as u64 {
+            return Err(Status::TemporaryFailure);
+        }
         self.queue.try_send(job).map_err(|_| Status::TemporaryFailure)
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     ListenerKind, Workers,
     net::{node_tls::new_authority, peer::PeerAddress},
     state::{
+        account::{NodeAccount, NodePool},
         asking::{Job, Peer},
         completion::Completion,
         forwarder::Forwarder,
@@ -390,4 +391,26 @@ fn links_for_buckets_and_nodes_that_are_gone_end_with_the_next_that_is_made() {
     assert_eq!(ask("cache", &of(&["cache"])), 2);
     assert_eq!(ask("travel", &of(&["cache", "travel"])), 4, "both are there");
     assert_eq!(ask("secret", &of(&["secret"])), 2, "the others were dropped");
+}
+
+/// A client can leave large requests behind for a peer that takes its time, and go.
+#[test]
+fn what_waits_for_peers_is_bounded() {
+    const REQUEST_BYTES: usize = 16 << 20;
+    let (node, account) = (Node::new(), Arc::<NodeAccount>::default());
+    let metadata = Arc::clone(&node.shared.snapshot().metadata);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let kv_port = silent.local_addr().unwrap().port();
+    let forwarder = Forwarder::default();
+    forwarder.reach(Wakes::default(), Arc::default());
+    let is_taken = |_: &i32| {
+        let info = &metadata.nodes[0];
+        let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port, tls: false };
+        let (bucket, uuid, secret) = (BUCKET.to_owned(), info.uuid.clone(), String::new());
+        let job = Job::one(Waiter { worker: 0, connection: 1, ticket: 0 }, vec![0; REQUEST_BYTES], &account);
+        forwarder.submit(Peer { address, bucket, uuid, secret }, 1, job, &metadata).is_ok()
+    };
+    assert_eq!((0..20).filter(is_taken).count(), 8, "128 MiB");
+    let held = account.of(NodePool::Forwarding);
+    assert_eq!(held, 8 * REQUEST_BYTES as u64, "what is refused is given back");
 }
