@@ -242,9 +242,9 @@ fn a_stall_is_seen_in_its_size_and_a_stopped_node_is_down_with_the_timeout() {
 fn one_of_both_posts_it(cluster: &Cluster, inbox: &Inbox, silent: &Node) {
     let posts = || inbox.told("probe_not_answered", &silent.rest());
     eventually("a node posts it", || (!posts().is_empty()).then_some(()));
-    // No value of half a MiB is taken in as fast as that.
+    // No value of 64 KiB is taken in as fast as that.
     stalls::set_objective(cluster, &cluster.nodes[..2], "large", "set", 8);
-    let large = stalls::Writes { opcode: Opcode::Set, value: &vec![b'x'; 512 << 10], durability: None };
+    let large = stalls::Writes { opcode: Opcode::Set, value: &vec![b'x'; 64 << 10], durability: None };
     for node in [0, 1] {
         let key = stalls::keys(cluster, "large", node, 1).remove(0);
         large.to(cluster, &vec![key; stalls::EVENTS]);
