@@ -130,10 +130,15 @@ pub(crate) fn acknowledge(
 ) -> Result<(), Stop> {
     if !mutated.wait {
         answer(call, &mutated, &acknowledgement);
+        if durability_of(&call.request.info) != DurabilityLevel::None {
+            call.session.note_durable_at_once(call.context);
+        }
         return Ok(());
     }
     let deadline = deadline_of(&call.request.info, call.context);
-    await_durability(call, mutated, acknowledgement, deadline)
+    await_durability(call, mutated, acknowledgement, deadline)?;
+    call.session.note_durable_at_once(call.context);
+    Ok(())
 }
 
 fn deadline_of(info: &RequestInfo<'_>, context: &Context) -> u64 {

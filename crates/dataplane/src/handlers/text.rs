@@ -362,6 +362,9 @@ impl TextCall<'_> {
             let waiter = self.context.waiter(self.ticket);
             let (engine, now) = (&self.session.bucket()?.engine, self.context.now);
             match engine.complete_durable(vb, key, &mutated, waiter, deadline, now)? {
+                Durable::Committed(_) if self.resumed.is_none() => {
+                    self.session.note_durable_at_once(self.context);
+                }
                 Durable::Committed(_) => {}
                 Durable::Parked if timed_out => return Err(Stop::Status(Status::SyncWriteAmbiguous)),
                 Durable::Parked => {

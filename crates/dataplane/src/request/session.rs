@@ -4,14 +4,14 @@
 //! been replaced. A right withdrawn or a bucket dropped takes effect with the next request. So does the end of a login: a
 //! connection whose user is locked, has another password or is gone is closed. Noticing costs one comparison per turn.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use base::{CollectionId, DocKey, HashedKey, Status, bucket::BucketKind, hash};
 use cluster::auth::{self, Domain, Identity, Privilege, Privileges};
 use protocol::hello::{Feature, FeatureSet};
 
 use crate::{
-    figures::{hot, meter::BucketMeter},
+    figures::{hot, meter::BucketMeter, phases::Phase},
     net::{
         client_certificate::{self, ClientCertificate},
         listener::ListenerKind,
@@ -255,6 +255,13 @@ impl Session {
     #[inline]
     pub(crate) fn meter(&self) -> Option<&BucketMeter> {
         self.attached().filter(|_| !self.is_probe).map(|bucket| &*bucket.meter)
+    }
+
+    /// Counts a durable write that had reached its level before it could wait: objectives count those of the phase.
+    pub(crate) fn note_durable_at_once(&self, context: &Context) {
+        if let Some(meter) = self.meter() {
+            meter.record_phase(context.worker, Phase::Durability, 1, Duration::ZERO);
+        }
     }
 
     /// Lets an operation on a document take part in the lot for hot keys and clients.

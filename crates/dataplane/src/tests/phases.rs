@@ -81,6 +81,22 @@ fn a_durable_write_waits_for_its_sync() {
     workers.stop(Duration::from_secs(1));
 }
 
+/// Objectives go by this phase: a write that need not wait is one of the good ones.
+#[test]
+fn a_durable_write_that_need_not_wait_is_counted_and_a_plain_one_is_not() {
+    let node = Node::with_disk();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = client(address);
+    assert_eq!(client.ask(&set()).status, Status::Success);
+    assert_eq!(phase(&mut client, "durability"), (0, Duration::ZERO));
+    // There is one copy, which is a majority.
+    let durability = Durability { level: DurabilityLevel::Majority, timeout_ms: None };
+    let info = RequestInfo { durability: Some(durability), ..RequestInfo::default() };
+    assert_eq!(client.ask(&Request { info, ..set() }).status, Status::Success);
+    assert_eq!(phase(&mut client, "durability"), (1, Duration::ZERO));
+    workers.stop(Duration::from_secs(1));
+}
+
 #[test]
 fn a_write_that_waits_long_is_noted_with_what_it_waited_for() {
     let node = Node::with_disk();
