@@ -271,6 +271,12 @@ impl Consensus {
             self.held = Some(message);
             return Ok(());
         }
+        let log = &self.raw.raft.raft_log;
+        if kind == MessageType::MsgTimeoutNow && log.applied + 1 < log.first_index() {
+            // A snapshot is taken and not applied. A candidate reads the entries in between, which are gone, and the library ends the
+            // process over that. The leader tries again, or leads on.
+            return Ok(());
+        }
         self.step_checked(message);
         Ok(())
     }

@@ -129,6 +129,24 @@ fn a_member_far_behind_gets_a_snapshot() {
     assert!(simulation.snapshots_installed() > 0);
 }
 
+/// It is asked by the leader of its term, in a letter that has hung on its way. It has no log then from which it could lead.
+#[test]
+fn a_member_that_is_asked_to_lead_while_it_takes_a_snapshot_goes_on() {
+    let mut simulation = Simulation::new(3, 3, Faults::NONE);
+    (0..200).for_each(|_| simulation.step());
+    let leader = simulation.leader().unwrap();
+    let heir = simulation.hand_over_by_letters_that_hang(leader).unwrap();
+    simulation.stop(heir);
+    // More than the log keeps.
+    simulation.proposals_per_step = 4;
+    (0..1_500).for_each(|_| simulation.step());
+    assert_eq!(simulation.leader(), Some(leader));
+    simulation.start(heir);
+    simulation.run_until_a_snapshot_is_to_be_written(heir);
+    simulation.let_go();
+    simulation.check_after_healing();
+}
+
 #[test]
 fn a_leader_that_stops_hands_over_at_once() {
     let mut simulation = Simulation::new(5, 3, Faults::NONE);

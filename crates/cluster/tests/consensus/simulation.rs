@@ -1,6 +1,7 @@
 //! Members, disks, network and faults, all drawn from one seed.
 
 mod forged;
+mod held_back;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
