@@ -286,6 +286,9 @@ fn a_group_that_is_formed_anew_twice_outranks_the_one_that_its_founder_knows_not
         let lost_too = Arc::clone(simulation.node(founder).metadata());
         simulation.stop(founder);
         assert_eq!(simulation.node(other).position().epoch, Epoch::default(), "its metadata are from before");
+        // It is refused while the survivor has a leader, which it may have heard just before.
+        let has_no_leader = |simulation: &Simulation| simulation.node(other).leader().is_none();
+        assert!(until(&mut simulation, has_no_leader), "the survivor gives that up as well");
         let all: Vec<usize> = (0..5).filter(|node| *node != other).collect();
         assert_eq!(simulation.reform(&all), other);
         let now = simulation.node(other).metadata();
