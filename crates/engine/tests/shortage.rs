@@ -163,6 +163,34 @@ fn a_disk_that_is_full() {
     assert_eq!((set(&rig, 0, b"v"), rig.bucket.shortage(rig.now())), (Ok(()), None));
 }
 
+/// What is dirty on a shard with a broken disk never drains: a writer that waited for that would wait until a restart.
+#[test]
+fn a_shard_whose_disk_fails_paces_no_writer_of_another() {
+    let disks: Vec<_> = (0..2).map(|shard| Arc::new(FaultDisk::new(7, shard))).collect();
+    let stores = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Disk>).collect();
+    let mut rig = Rig::over(options(BucketKind::Couchbase), Arc::default(), stores, Clock(0));
+    let numbers_of = |rig: &Rig, shard: u16| -> Vec<u32> {
+        (0..1_000).filter(|&number| rig.key(&key(number)).0.get() % 2 == shard).collect()
+    };
+    let (broken, sound) = (numbers_of(&rig, 1), numbers_of(&rig, 0));
+    let value = vec![7; 100_000];
+    broken
+        .iter()
+        .take_while(|_| rig.bucket.pressure_percent() == 0)
+        .for_each(|&n| set(&rig, n, &value).unwrap());
+    let is_paced = |rig: &Rig| {
+        rig.bucket.pace(rig.now());
+        rig.bucket.is_paced()
+    };
+    assert!(is_paced(&rig), "half of what may be dirty is");
+    disks[1].fs.fail_syncs(true);
+    rig.clock.advance_secs(1);
+    assert_eq!(rig.bucket.flush(1, rig.now()).failed, Some(FlushFailure::Poisoned));
+    assert_eq!((rig.bucket.pressure_percent(), is_paced(&rig)), (0, false));
+    assert_eq!(set(&rig, broken[0], b"v"), Err(Status::TemporaryFailure));
+    assert_eq!(set(&rig, sound[0], b"v"), Ok(()));
+}
+
 #[test]
 fn a_disk_that_fails() {
     let disk = Arc::new(FaultDisk::new(7, 0));

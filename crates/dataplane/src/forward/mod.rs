@@ -17,18 +17,21 @@ use std::sync::atomic::Ordering;
 
 use base::{Status, VbId};
 use engine::Waiter;
-use protocol::binary::{Decoded, Frame, Opcode, Request as Packet, Response, decode_frame, write_response};
+use protocol::binary::{
+    Decoded, Frame, Header, Opcode, Request as Packet, Response, decode_frame, write_response,
+};
 
 use crate::{
     net::peer::PeerAddress,
     request::{
         call::{Call, Request},
         context::Context,
+        opcodes,
         session::Session,
         stage::{Forwarding, Resumed, Stage, Stop},
     },
     state::{
-        asking::{Job, Peer, status_of},
+        asking::{Job, Lane, Peer, status_of},
         completion::{Completion, Unanswered},
     },
 };
@@ -81,7 +84,7 @@ pub(crate) fn ask(
     let Some(packet) = packet else { return Stop::Status(Status::Invalid) };
     let behind = behind();
     let submitted = if behind.is_empty() {
-        let job = Job::one(waiter, packet, &context.shared.account);
+        let job = Job::one(waiter, lane_of(&packet), packet, &context.shared.account);
         context.shared.forward.submit(peer, waiter.connection, job, &context.snapshot.metadata)
     } else {
         together::ask(session, (peer, packet), behind, waiter, context)
@@ -90,6 +93,14 @@ pub(crate) fn ask(
         Ok(()) => Stop::Park(Stage::Forward(Forwarding { until, sent: true }), Some(now + ANSWER_MILLIS)),
         Err(status) => Stop::Status(status),
     }
+}
+
+/// The links that a request takes to its owner.
+fn lane_of(packet: &[u8]) -> Lane {
+    let header = packet.first_chunk().and_then(Header::decode);
+    let opcode = header.and_then(|header| Opcode::from_wire(header.opcode));
+    let grows = opcode.is_some_and(|opcode| opcodes::of(opcode.loud()).grows);
+    if grows { Lane::Growing } else { Lane::Other }
 }
 
 /// The answer of the owner, if there is one that ends the request: a packet that says success. Without one the request is

@@ -1,6 +1,10 @@
 //! A connection to a peer's document port, with a thread of its own. The thread sends what has gathered in its queue in
 //! one write, and waits for the answers before the next write. So requests of many clients share a round trip.
 //!
+//! The peer executes a batch in any order. What it holds back, it holds back all at once, and answers the rest meanwhile. A
+//! client has one request under way at a time, so that its own keep their order. What may be held back long has links of its own
+//! ([`Lane`]).
+//!
 //! Every packet's answer is delivered exactly once. A batch fits into the sockets' buffers while neither side reads, or it
 //! is a single packet. So neither side can wait for the other to read first.
 
@@ -22,7 +26,7 @@ use cluster::{
 };
 use engine::Waiter;
 use protocol::{
-    binary::{Decoded, HEADER_BYTES, Opcode, Request as Packet, decode_frame},
+    binary::{Decoded, HEADER_BYTES, Header, Opaque, Opcode, Request as Packet, decode_frame},
     hello::{Feature, FeatureSet},
     sasl,
 };
@@ -76,9 +80,19 @@ impl Peer {
     }
 }
 
+/// Which links a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Lane {
+    /// For what grows memory. A peer that is paced holds it back for seconds, and no read is to wait behind it.
+    Growing,
+    /// For everything else.
+    Other,
+}
+
 /// Packets to be answered, in one go.
 #[derive(Debug)]
 pub(crate) struct Job {
+    pub(crate) lane: Lane,
     bytes: Vec<u8>,
     reader: Reader,
     /// Of the packets.
@@ -96,11 +110,11 @@ enum Reader {
 
 impl Job {
     /// One packet.
-    pub(crate) fn one(waiter: Waiter, packet: Vec<u8>, account: &Arc<NodeAccount>) -> Self {
-        Self::new(packet, Reader::One(waiter), account)
+    pub(crate) fn one(waiter: Waiter, lane: Lane, packet: Vec<u8>, account: &Arc<NodeAccount>) -> Self {
+        Self::new(lane, packet, Reader::One(waiter), account)
     }
 
-    /// Those of a gathering's packets that go to one peer, with their places. Together they must fit a batch, but for a
+    /// Those of a gathering's retrievals that go to one peer, with their places. Together they must fit a batch, but for a
     /// single one.
     pub(crate) fn part(
         gathering: &Arc<Gathering>,
@@ -108,12 +122,12 @@ impl Job {
         account: &Arc<NodeAccount>,
     ) -> Self {
         let (places, packets): (Vec<_>, Vec<_>) = packets.into_iter().unzip();
-        Self::new(packets.concat(), Reader::Many(Arc::clone(gathering), places), account)
+        Self::new(Lane::Other, packets.concat(), Reader::Many(Arc::clone(gathering), places), account)
     }
 
-    fn new(bytes: Vec<u8>, reader: Reader, account: &Arc<NodeAccount>) -> Self {
+    fn new(lane: Lane, bytes: Vec<u8>, reader: Reader, account: &Arc<NodeAccount>) -> Self {
         let held = Accounted::new(account, NodePool::Forwarding, bytes.len());
-        Self { bytes, reader, held }
+        Self { lane, bytes, reader, held }
     }
 
     fn packets(&self) -> usize {
@@ -178,15 +192,14 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes, node_tls: &NodeTls) {
             None => connect(peer, node_tls),
         };
         match open {
-            Ok(mut open) => {
-                if exchange(&mut open, &batch, wakes) {
-                    connection = Some(open);
-                }
-            }
+            Ok(mut open) => match exchange(&mut open, &batch, wakes) {
+                Ok(()) => connection = Some(open),
+                Err(error) => tracing::debug!(%error, "a link to another node broke"),
+            },
             Err(error) => {
                 let PeerAddress { host, kv_port, .. } = &peer.address;
                 tracing::debug!(%error, host, port = kv_port, "cannot forward to a node");
-                give_up(wakes, &batch, 0, Unanswered::Unsent);
+                Unfinished::of(&batch).give_up(Unanswered::Unsent, wakes);
             }
         }
     }
@@ -225,37 +238,81 @@ fn gather(jobs: &Receiver<Job>, kept_for_later: &mut Option<Job>) -> Option<Vec<
     Some(batch)
 }
 
-/// There will be no answers, but for so many packets of the first job that had theirs.
-fn give_up(wakes: &Wakes, jobs: &[Job], answered: usize, how: Unanswered) {
-    for (at, job) in jobs.iter().enumerate() {
-        let first = if at == 0 { answered } else { 0 };
-        (first..job.packets()).for_each(|number| job.answer(number, Err(how), wakes));
+/// The packets of a batch that have no answer yet. A packet's opaque is its place in here.
+struct Unfinished<'a> {
+    /// By packet, its job and its number in there.
+    packets: Vec<Option<(&'a Job, usize)>>,
+    left: usize,
+}
+
+impl<'a> Unfinished<'a> {
+    fn of(batch: &'a [Job]) -> Self {
+        let of_job = |job: &'a Job| (0..job.packets()).map(move |number| Some((job, number)));
+        let packets: Vec<_> = batch.iter().flat_map(of_job).collect();
+        Self { left: packets.len(), packets }
+    }
+
+    /// Delivers an answer; false for one of a packet that has its answer, or was not sent.
+    fn answer(&mut self, opaque: Opaque, answer: Answer, wakes: &Wakes) -> bool {
+        let place = self.packets.get_mut(u32::from(opaque) as usize);
+        let Some((job, number)) = place.and_then(Option::take) else { return false };
+        self.left -= 1;
+        job.answer(number, answer, wakes);
+        true
+    }
+
+    /// The others get no answer.
+    fn give_up(self, how: Unanswered, wakes: &Wakes) {
+        self.packets.into_iter().flatten().for_each(|(job, number)| job.answer(number, Err(how), wakes));
     }
 }
 
-/// Sends a batch and delivers its answers; false if the connection is of no use any more.
-fn exchange(connection: &mut Connection, batch: &[Job], wakes: &Wakes) -> bool {
-    let bytes: Vec<u8> = batch.iter().flat_map(|job| job.bytes.iter().copied()).collect();
-    if let Err(error) = connection.get_mut().send(&bytes) {
-        tracing::debug!(%error, "a link to another node broke");
-        give_up(wakes, batch, 0, Unanswered::Lost);
-        return false;
+/// Sends a batch and delivers its answers. Of every packet something is told.
+///
+/// # Errors
+/// When the connection is of no use any more.
+fn exchange(connection: &mut Connection, batch: &[Job], wakes: &Wakes) -> io::Result<()> {
+    let mut unfinished = Unfinished::of(batch);
+    let result = try_exchange(connection, batch, &mut unfinished, wakes);
+    if result.is_err() {
+        unfinished.give_up(Unanswered::Lost, wakes);
     }
-    let packets = batch
-        .iter()
-        .enumerate()
-        .flat_map(|(at, job)| (0..job.packets()).map(move |number| (at, job, number)));
-    for (at, job, number) in packets {
-        match read_packet(connection) {
-            Ok(packet) => job.answer(number, Ok(packet), wakes),
-            Err(error) => {
-                tracing::debug!(%error, "a link to another node broke");
-                give_up(wakes, batch.get(at..).unwrap_or_default(), number, Unanswered::Lost);
-                return false;
-            }
+    result
+}
+
+fn try_exchange(
+    connection: &mut Connection,
+    batch: &[Job],
+    unfinished: &mut Unfinished<'_>,
+    wakes: &Wakes,
+) -> io::Result<()> {
+    connection.get_mut().send(&numbered(batch))?;
+    while unfinished.left > 0 {
+        let packet = read_packet(connection)?;
+        let header = packet.first_chunk().and_then(Header::decode);
+        let opaque = header.map(|header| header.opaque).unwrap_or_default();
+        if !unfinished.answer(opaque, Ok(packet), wakes) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a node answered what nobody has asked"));
         }
     }
-    true
+    Ok(())
+}
+
+/// The packets of a batch, each with its place as its opaque.
+fn numbered(batch: &[Job]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = batch.iter().flat_map(|job| job.bytes.iter().copied()).collect();
+    let mut rest = bytes.as_mut_slice();
+    let mut number = 0_u32;
+    while let Decoded::Frame(frame) = decode_frame(rest) {
+        let header = Header { opaque: number.into(), ..frame.header };
+        let Some((packet, behind)) = rest.split_at_mut_checked(header.packet_len()) else { break };
+        if let Some(start) = packet.first_chunk_mut() {
+            *start = header.encode();
+        }
+        rest = behind;
+        number += 1;
+    }
+    bytes
 }
 
 /// What an answer says.
@@ -330,8 +387,9 @@ fn connect(peer: &Peer, node_tls: &NodeTls) -> io::Result<Connection> {
         Stream::Plain(socket)
     };
     let mut connection = BufReader::new(stream);
-    // Statuses as they are, and no cluster map with each "not mine".
-    let wanted = [Feature::Xerror, Feature::SelectBucket, Feature::DedupeNotMyVbucketMap];
+    // Statuses as they are, no cluster map with each "not mine", and nobody waits behind what the peer holds back.
+    let wanted =
+        [Feature::Xerror, Feature::SelectBucket, Feature::DedupeNotMyVbucketMap, Feature::UnorderedExecution];
     let mut features = Vec::new();
     wanted.into_iter().fold(FeatureSet::EMPTY, FeatureSet::with).encode(&mut features);
     let hello = Packet { key: b"settee forward", value: &features, ..Packet::new(Opcode::Hello) };

@@ -13,20 +13,20 @@ use parking_lot::Mutex;
 use crate::{
     net::node_tls::NodeTls,
     state::{
-        asking::{Job, Link, Peer},
+        asking::{Job, Lane, Link, Peer},
         completion::Completion,
         mailbox::Wakes,
     },
 };
 
-/// Connections to each peer, for each bucket. A client's requests always take the same one.
-const LINKS_PER_PEER: u64 = 2;
+/// Connections to each peer, for each bucket and lane. A client's requests of a lane always take the same one.
+const LINKS_PER_LANE: u64 = 2;
 
 /// Links to the other nodes, made when they are first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarder {
     reach: OnceLock<(Wakes, Arc<NodeTls>)>,
-    links: Mutex<HashMap<(Peer, u64), Arc<Link>>>,
+    links: Mutex<HashMap<(Peer, Lane, u64), Arc<Link>>>,
 }
 
 impl Forwarder {
@@ -45,16 +45,16 @@ impl Forwarder {
         metadata: &Metadata,
     ) -> Result<(), Status> {
         let Some((wakes, node_tls)) = self.reach.get() else { return Err(Status::TemporaryFailure) };
-        let lane = connection % LINKS_PER_PEER;
+        let place = (peer, job.lane, connection % LINKS_PER_LANE);
         let mut links = self.links.lock();
-        let link = match links.get(&(peer.clone(), lane)) {
+        let link = match links.get(&place) {
             Some(link) => Arc::clone(link),
             None => {
                 // A node with another password or address is another peer: what is left of the old one ends. So do links to nodes
                 // and buckets that are gone, each of which has a thread and a connection.
-                links.retain(|(known, _), _| known.is_of(metadata) && !known.is_replaced_by(&peer));
-                let link = Arc::new(Link::start(peer.clone(), wakes.clone(), Arc::clone(node_tls))?);
-                links.insert((peer, lane), Arc::clone(&link));
+                links.retain(|(known, ..), _| known.is_of(metadata) && !known.is_replaced_by(&place.0));
+                let link = Arc::new(Link::start(place.0.clone(), wakes.clone(), Arc::clone(node_tls))?);
+                links.insert(place, Arc::clone(&link));
                 link
             }
         };

@@ -18,7 +18,7 @@ use crate::{
     net::{node_tls::new_authority, peer::PeerAddress},
     state::{
         account::{NodeAccount, NodePool},
-        asking::{Job, Peer},
+        asking::{Job, Lane, Peer},
         completion::Completion,
         forwarder::Forwarder,
         mailbox::Wakes,
@@ -187,7 +187,7 @@ fn binary_requests_keep_their_order_and_their_silence() {
     pair.stop();
 }
 
-/// A node that answers retrievals when it has been asked for so many, not before.
+/// A node that answers retrievals when it has been asked for so many, not before, and the last one first.
 fn patient_peer(expected: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -217,7 +217,7 @@ fn answer_when_asked_for(expected: usize, mut socket: TcpStream) {
         }
         bytes.drain(..at);
         if held_back.len() >= expected {
-            answers.append(&mut held_back);
+            answers.extend(held_back.drain(..).rev());
         }
         socket.write_all(&answers.concat()).unwrap();
     }
@@ -309,6 +309,68 @@ fn what_nobody_serves_is_refused_in_the_end_and_the_rest_goes_on() {
     facing.stop(Duration::from_secs(5));
 }
 
+/// A node that answers each SET when the test is over, as one that is paced does in the end, and anything else at once. It tells
+/// of each SET.
+fn holding_peer() -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (held, hears) = mpsc::channel();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let (mut socket, held) = (socket.unwrap(), held.clone());
+            std::thread::spawn(move || {
+                let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+                while let Ok(read @ 1..) = socket.read(&mut chunk) {
+                    bytes.extend_from_slice(&chunk[..read]);
+                    let mut at = 0;
+                    while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
+                        at += frame.packet_len();
+                        if frame.header.opcode == Opcode::Set.code() {
+                            held.send(()).unwrap();
+                            continue;
+                        }
+                        let is_get = frame.header.opcode == Opcode::Get.code();
+                        let extras: &[u8] = if is_get { &[0; 4] } else { &[] };
+                        let mut answer = Vec::new();
+                        let success = Response::new(Status::Success);
+                        write_response(&mut answer, &frame.header, false, &success, extras, &[], b"");
+                        socket.write_all(&answer).unwrap();
+                    }
+                    bytes.drain(..at);
+                }
+            });
+        }
+    });
+    (address, hears)
+}
+
+/// A paced node holds back what grows memory, and nothing else waits behind that.
+#[test]
+fn what_its_owner_holds_back_holds_up_no_request_of_another_kind() {
+    let mut node = Node::new();
+    node.apply(&Command::SetSecret("between nodes".into()));
+    let key = far_key(&node);
+    let (peer, held) = holding_peer();
+    node.give_half_to(BUCKET, peer);
+    let (facing, address) = node.serve(ListenerKind::Memcached, &options());
+    // One on each link of a lane.
+    let mut writers = [client(address), client(address)];
+    for writer in &mut writers {
+        writer.write_all(format!("set {key} 0 0 1\r\nx\r\n").as_bytes()).unwrap();
+        held.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    for _ in 0..2 {
+        let mut other = client(address);
+        say(&mut other, &format!("get {key}\r\n"), &format!("VALUE {key} 0 0\r\n\r\nEND\r\n"));
+        say(&mut other, &format!("delete {key}\r\n"), "DELETED\r\n");
+    }
+    for writer in &mut writers {
+        writer.set_nonblocking(true).unwrap();
+        assert!(writer.read(&mut [0]).is_err(), "it has been held back all the while");
+    }
+    facing.stop(Duration::ZERO);
+}
+
 /// A node that counts, and answers each count when it may. It tells of each.
 fn counting_peer() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -378,7 +440,7 @@ fn links_for_buckets_and_nodes_that_are_gone_end_with_the_next_that_is_made() {
             let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port: 1, tls: false };
             let (bucket, uuid, secret) = (bucket.to_owned(), info.uuid.clone(), String::new());
             let waiter = Waiter { worker: 0, connection, ticket: 0 };
-            let job = Job::one(waiter, Vec::new(), &node.shared.account);
+            let job = Job::one(waiter, Lane::Other, Vec::new(), &node.shared.account);
             forwarder.submit(Peer { address, bucket, uuid, secret }, connection, job, metadata).unwrap();
         }
         forwarder.links()
@@ -407,7 +469,8 @@ fn what_waits_for_peers_is_bounded() {
         let info = &metadata.nodes[0];
         let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port, tls: false };
         let (bucket, uuid, secret) = (BUCKET.to_owned(), info.uuid.clone(), String::new());
-        let job = Job::one(Waiter { worker: 0, connection: 1, ticket: 0 }, vec![0; REQUEST_BYTES], &account);
+        let waiter = Waiter { worker: 0, connection: 1, ticket: 0 };
+        let job = Job::one(waiter, Lane::Growing, vec![0; REQUEST_BYTES], &account);
         forwarder.submit(Peer { address, bucket, uuid, secret }, 1, job, &metadata).is_ok()
     };
     assert_eq!((0..20).filter(is_taken).count(), 8, "128 MiB");

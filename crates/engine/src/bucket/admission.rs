@@ -27,6 +27,7 @@ use crate::{
         gatekeeper::{Pacing, SYNC_BYTES_MIN},
         pacing::{Answer, FollowerLoad, Load},
     },
+    shard::Shard,
 };
 
 pub use crate::pressure::pacing::WAIT_MILLIS_MAX as PACED_MILLIS_MAX;
@@ -189,7 +190,7 @@ impl Bucket {
         let (space, reclaimed) = self.space();
         let memory_room = room.limit.saturating_sub(self.mem_used());
         let mut load = Load { pressure, room: memory_room, space, reclaimed, drained: 0, backlog: 0 };
-        for shard in &self.shards {
+        for shard in self.shards_that_drain() {
             load.drained += shard.counters.drained_bytes.load(Ordering::Relaxed);
             let dirty = shard.gate.dirty_bytes();
             load.backlog += dirty;
@@ -212,10 +213,15 @@ impl Bucket {
         let room = self.settings.room();
         let memory = between(self.mem_used(), room.paced, room.limit);
         let dirty = self
-            .shards
-            .iter()
+            .shards_that_drain()
             .map(|shard| between(shard.gate.dirty_bytes(), room.dirty_paced, room.dirty_limit));
         (memory, dirty.fold(f64::NEG_INFINITY, f64::max))
+    }
+
+    /// All but those whose disk is broken. Such a shard refuses every mutation, and what is dirty there never drains. To pace
+    /// the writers of other shards for it would be no use to anybody.
+    fn shards_that_drain(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(|shard| !shard.gate.is_poisoned())
     }
 
     fn step(&self, is_paced: bool, pressure: f64, now: Now) -> Pressure {
