@@ -44,6 +44,8 @@ REPLICATION_SECONDS = 1.0
 READY_SECONDS = 60.0
 DONE_SECONDS = 60.0
 SHOWN = 3
+# So much of the beginning and of the end of an SDK's text.
+TEXT_CHARACTERS = 100
 
 
 def now():
@@ -184,11 +186,11 @@ def why(complaint, client, watch, nodes):
     """What the kernel says of the time that an operation took."""
     began, ended = complaint.get("began"), complaint["at"]
     if began is None:
-        return ""
+        return "not known when it began"
     waited = [watch.longest(node, began, ended) for node in nodes]
     # One that was not running did not wait.
     servers = max((time for time in waited if time is not None), default=None)
-    return "; " + cause(ended - began, watch.longest(client.name, began, ended), servers)
+    return cause(ended - began, watch.longest(client.name, began, ended), servers)
 
 
 def judged(client, windows, watch, nodes):
@@ -210,9 +212,17 @@ def judged(client, windows, watch, nodes):
     complaints = [] if operations else [f"{client.name}: no operations"]
     for complaint in (errors + wrong)[:SHOWN]:
         after = [complaint["at"] - window.killed for window in windows]
-        told = json.dumps(complaint)[:600] + why(complaint, client, watch, nodes)
+        told = f"{why(complaint, client, watch, nodes)}; {json.dumps(shortened(complaint))}"
         complaints.append(f"{client.name}: (ms after the kills: {after}) {told}")
     return complaints
+
+
+def shortened(complaint):
+    """The same, of a length that a summary of failures shows whole: an SDK says first what failed and last why."""
+    text = complaint.get("text", "")
+    if len(text) <= 2 * TEXT_CHARACTERS:
+        return complaint
+    return {**complaint, "text": f"{text[:TEXT_CHARACTERS]} ... {text[-TEXT_CHARACTERS:]}"}
 
 
 def main():
