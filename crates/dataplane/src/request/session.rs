@@ -27,6 +27,15 @@ const DEFAULT_BUCKET: &str = "default";
 /// What a node's probe calls itself.
 pub const PROBE_AGENT: &str = "settee probe";
 
+/// How long a client is told of no newer map, because it has not asked for the one that it was told of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PushRest {
+    /// In monotonic milliseconds.
+    pub(crate) until: u64,
+    /// A newer map waits for that, and the connection is woken then.
+    pub(crate) is_waiting: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -45,6 +54,7 @@ pub(crate) struct Session {
     pub(crate) seen: Option<ConfigVersion>,
     /// The newest version that was pushed, in full or in brief.
     pub(crate) pushed: Option<ConfigVersion>,
+    pub(crate) push_rest: PushRest,
     /// A SASL exchange that has begun.
     pub(crate) exchange: Option<Exchange>,
     /// Present once the connection was opened for DCP.
@@ -105,6 +115,7 @@ impl Session {
             generation: snapshot.generation(),
             seen: None,
             pushed: None,
+            push_rest: PushRest::default(),
             exchange: None,
             dcp: None,
             ahead: Ahead::default(),
@@ -185,6 +196,7 @@ impl Session {
         self.bucket = bucket;
         self.seen = None;
         self.pushed = None;
+        self.push_rest = PushRest::default();
     }
 
     /// SELECT_BUCKET.

@@ -254,6 +254,42 @@ fn a_newer_map_is_pushed_to_those_who_asked_for_it() {
     assert!(matches!(whole.after, After::Need(_)));
 }
 
+/// What has waited is the newest by then, and nobody is told of what lies between.
+#[test]
+fn a_client_that_does_not_ask_is_told_of_no_newer_map_while_a_rebalance_goes_on() {
+    let mut node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.hello(&[Feature::Json, Feature::Duplex, Feature::ClustermapChangeNotificationBrief]);
+    let ask = |wire: &mut Wire| wire.ask(&Request::new(Opcode::GetClusterConfig)).text();
+    let is_told = |wire: &mut Wire| !wire.feed(b"").is_empty();
+    assert!(!ask(&mut wire).is_empty());
+    node.rebalance(true);
+    assert!(is_told(&mut wire));
+    for more in ["one", "two", "three"] {
+        node.apply(&Command::CreateScope { bucket: "default".into(), scope: more.into() });
+        assert!(!is_told(&mut wire));
+    }
+    assert_eq!(wire.context.deadlines.len(), 1, "it is woken once");
+    let newest = format!("\"rev\":{},", node.version().rev);
+    assert!(ask(&mut wire).contains(&newest) && !is_told(&mut wire), "it has asked for the newest");
+
+    let mut scopes = 0;
+    let mut more = |node: &mut Node| {
+        scopes += 1;
+        node.apply(&Command::CreateScope { bucket: "default".into(), scope: format!("more{scopes}") });
+    };
+    more(&mut node);
+    assert!(is_told(&mut wire), "it has asked for the one before");
+    more(&mut node);
+    assert!(!is_told(&mut wire));
+    wire.connection.session.push_rest.until = 0;
+    assert!(is_told(&mut wire), "it may have that map from another node");
+    more(&mut node);
+    assert!(!is_told(&mut wire));
+    node.rebalance(false);
+    assert!(is_told(&mut wire), "the end waits for nothing");
+}
+
 #[test]
 fn whoever_asks_for_what_has_moved_gets_the_map_that_nobody_is_told_of_yet() {
     let mut node = Node::new();

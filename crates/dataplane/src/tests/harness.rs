@@ -11,7 +11,8 @@ use std::{
 use base::{BucketUuid, Datatype, NodeId, Seqno, Status, VbId, VbUuid, bucket::BucketKind};
 use cluster::{
     Admin, Authority, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports,
-    QuotaChange, UserChange, UserDomain, VbPlan, auth::Credentials, config, roles::RoleGrant,
+    QuotaChange, Rebalance, RebalanceKind, UserChange, UserDomain, VbPlan, auth::Credentials, config,
+    roles::RoleGrant,
 };
 use engine::{Bucket, BucketOptions, Notifier, Pressure, Topology, Waiter, Work};
 use protocol::{
@@ -295,6 +296,19 @@ impl Node {
             self.buckets[bucket].0.make_dead(VbId(vb), plan.term).unwrap();
         }
         self.apply(&Command::SetClusterName("of two".into()));
+    }
+
+    /// A rebalance goes on, or has ended.
+    pub(super) fn rebalance(&mut self, goes_on: bool) {
+        self.metadata.rebalance = goes_on.then(|| Rebalance {
+            id: "r".into(),
+            kind: RebalanceKind::Rebalance,
+            keep: Vec::new(),
+            eject: Vec::new(),
+            started_ms: 0,
+            copies: 0,
+        });
+        self.apply(&Command::SetClusterName(format!("rebalance: {goes_on}")));
     }
 
     /// Makes this node the one of that number, and has all nodes that it knows of speak TLS to one another.
