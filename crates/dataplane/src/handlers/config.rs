@@ -1,9 +1,10 @@
 //! Cluster maps: asked for, and pushed.
 //!
-//! A client that is told in brief asks for the map. While a rebalance goes on, one that has not asked yet is told of nothing newer
-//! for a while: it has more news than it can read, and when it asks it gets the newest. Java's client reads maps on the threads of
-//! its connections. Told of five maps a second by four nodes, one that had little of a processor did nothing else until the
-//! rebalance was over. Its operations on one of the nodes timed out meanwhile.
+//! A client that is told in brief asks for the map. While a rebalance goes on, a client that has not asked yet is told of nothing
+//! newer for a while. It has more news than it can read, and it gets the newest when it asks.
+//!
+//! Java's client reads maps on the threads of its connections. It was told of five maps a second by each of four nodes. With little of
+//! a processor it did nothing but read maps until the rebalance was over. Its operations on one of the nodes timed out meanwhile.
 
 use base::{Cas, Datatype, Status};
 use protocol::{
