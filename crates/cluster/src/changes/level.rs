@@ -9,8 +9,8 @@ use crate::{
         ClusterError, Metadata, NodeInfo,
         error::refused,
         level::{
-            ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, DESIGN_DOCUMENTS_OVER, NODE_KEYS,
-            OBJECTIVES, PROPOSALS_PLACED, STATES_TOLD, TELEMETRY,
+            ADDED_ARE_NAMED, ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, DESIGN_DOCUMENTS_OVER,
+            NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED, STATES_TOLD, STATES_WITHOUT_WORDS, TELEMETRY,
         },
         telemetry::TELEMETRY_SETTING,
     },
@@ -82,6 +82,18 @@ impl Metadata {
     #[must_use]
     pub fn tells_states(&self) -> bool {
         self.level >= STATES_TOLD
+    }
+
+    /// Whether hashes of states leave out the words of refusals. Every member has to leave them out from the same place of the log on.
+    #[must_use]
+    pub fn tells_states_without_words(&self) -> bool {
+        self.level >= STATES_WITHOUT_WORDS
+    }
+
+    /// Whether an unsafe failover may name nodes that were only added.
+    #[must_use]
+    pub fn names_added_nodes(&self) -> bool {
+        self.level >= ADDED_ARE_NAMED
     }
 
     /// Whether every member understands changes of design documents that say which revision they replace.

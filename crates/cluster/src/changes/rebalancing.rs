@@ -228,24 +228,34 @@ impl Metadata {
         let has_failed = |id: &NodeId| {
             self.node_by_id(*id).is_some_and(|node| node.membership == Membership::InactiveFailed)
         };
+        // A node that was only added has nothing to be failed over. It is named where it is lost as well, so that nobody waits for it.
+        let is_left_out = |id: &NodeId| {
+            let is_added =
+                self.node_by_id(*id).is_some_and(|node| node.membership == Membership::InactiveAdded);
+            command.allow_unsafe && self.names_added_nodes() && is_added
+        };
+        let nodes: Vec<NodeId> = command.nodes.iter().filter(|id| !is_left_out(id)).copied().collect();
+        if nodes.is_empty() && !command.nodes.is_empty() {
+            return Err(refused("Only active nodes can be failed over."));
+        }
         // Asked for again, perhaps of a group that has been formed anew since.
-        if command.allow_unsafe && !command.nodes.is_empty() && command.nodes.iter().all(has_failed) {
+        if command.allow_unsafe && !nodes.is_empty() && nodes.iter().all(has_failed) {
             return Ok(());
         }
-        self.check_failing(&command.nodes)?;
+        self.check_failing(&nodes)?;
         if command.auto {
-            self.check_automatic(&command.nodes)?;
+            self.check_automatic(&nodes)?;
         } else if !command.allow_unsafe
-            && let Some(name) = self.first_lost(&command.nodes)
+            && let Some(name) = self.first_lost(&nodes)
         {
             return Err(refused(format!(
                 "Failing over would lose vBuckets of bucket \"{name}\", of which there is no other copy. Allow it to be \
                  unsafe to go on."
             )));
         }
-        self.exclude(&command.nodes, false);
+        self.exclude(&nodes, false);
         if command.auto {
-            self.auto_failover.count += self.events(&command.nodes);
+            self.auto_failover.count += self.events(&nodes);
         }
         Ok(())
     }

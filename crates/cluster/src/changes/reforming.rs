@@ -133,6 +133,29 @@ mod tests {
         assert_eq!(version(&after), after.version, "the others may have made any number of changes since");
     }
 
+    #[test]
+    fn a_node_that_was_only_added_is_named_as_lost_and_stays_what_it_is() {
+        let first = Command::SetNode(NodeInfo::first("n".into(), "h".into(), Ports::default()));
+        let before = Metadata::new("c".into(), 1_000).apply(&first).unwrap().0;
+        let (active, mut before) = add(&before);
+        before.node_by_id_mut(active).unwrap().membership = Membership::Active;
+        let (added, mut before) = add(&before);
+        let fail_over = |nodes: &[NodeId], allow_unsafe| {
+            Command::FailOver(FailOver { nodes: nodes.to_vec(), allow_unsafe, auto: false })
+        };
+        let both = fail_over(&[active, added], true);
+        let after = before.apply(&both).unwrap().0;
+        let membership = |node| after.node_by_id(node).unwrap().membership;
+        assert_eq!(membership(active), Membership::InactiveFailed);
+        assert_eq!(membership(added), Membership::InactiveAdded, "an administrator can remove it now");
+        assert!(after.apply(&both).is_ok(), "asked for again");
+        for refused in [fail_over(&[added], true), fail_over(&[active, added], false)] {
+            assert!(before.apply(&refused).is_err(), "{refused:?}");
+        }
+        before.level = crate::metadata::level::ADDED_ARE_NAMED - 1;
+        assert!(before.apply(&both).is_err(), "older versions refuse it");
+    }
+
     fn add(metadata: &Metadata) -> (NodeId, Metadata) {
         let id = NodeId(metadata.next_node);
         let node = NodeInfo { id, ..NodeInfo::first(format!("n{id}"), format!("h{id}"), Ports::default()) };

@@ -6,6 +6,10 @@
 //!
 //! The hash is over the bytes that a snapshot of the state has. A version must not write there what another one at the same level of
 //! the metadata would not. Numbers with a fraction are rounded for it: reading one back may change its last bit.
+//!
+//! How proposals have ended is a part of the state. Of a refusal the hash is over its kind alone. Its words are for people, and the
+//! next version may word it in another way. A hash over the words would fence the first nodes of a rolling upgrade for that. All
+//! nodes have made the same of the log all the same. Below level 13 the words count, as they do for older versions.
 
 use std::{collections::VecDeque, io};
 
@@ -87,6 +91,10 @@ impl Marks {
 
 /// `None` where the state cannot be written.
 fn hash(state: &State) -> Option<u64> {
+    if state.metadata.tells_states_without_words() { hash_of(&state.without_words()) } else { hash_of(state) }
+}
+
+fn hash_of(state: &State) -> Option<u64> {
     let mut out = Hashed(Sha256::new());
     state.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Rounded)).ok()?;
     out.0.finalize().first_chunk().map(|first| u64::from_le_bytes(*first))
@@ -128,7 +136,11 @@ mod tests {
     use super::*;
     use crate::{
         changes::Command,
-        metadata::{Metadata, NodeInfo, Ports},
+        consensus::{Place, Proposal, ProposalId, state::Apply},
+        metadata::{
+            ClusterError, Metadata, NodeInfo, Ports,
+            level::{LEVEL, STATES_WITHOUT_WORDS},
+        },
     };
 
     fn state(value: f64) -> State {
@@ -148,6 +160,34 @@ mod tests {
         }
         let next = |value: f64| f64::from_bits(value.to_bits() + 1);
         assert_eq!(hash(&state(0.04)), hash(&state(next(0.04))), "reading it back may change the last bit");
+    }
+
+    fn refused(level: u32, text: &'static str, place: Option<Place>) -> State {
+        let before = state(1.0).metadata;
+        let mut state = State::new(Arc::new(Metadata { level, ..Metadata::clone(&before) }));
+        let id = ProposalId { origin: 1, number: 1 };
+        let proposal = Proposal { place, ..Proposal::new(id, Command::ResetAutoFailover) };
+        let apply: Apply = match text {
+            "" => |before, command| before.apply(command),
+            "one" => |_, _| Err(ClusterError::MembersRefused("one".into())),
+            "other" => |_, _| Err(ClusterError::MembersRefused("other".into())),
+            _ => |_, _| Err(ClusterError::field("name", "one")),
+        };
+        let _ = state.apply(&proposal, apply);
+        state
+    }
+
+    #[test]
+    fn a_version_that_words_a_refusal_in_another_way_has_the_same_hash() {
+        for place in [None, Some(Place { open: 1, seen: 0 })] {
+            let hash = |level, text| hash(&refused(level, text, place)).unwrap();
+            assert_eq!(hash(LEVEL, "one"), hash(LEVEL, "other"), "{place:?}");
+            for differs in ["", "field"] {
+                assert_ne!(hash(LEVEL, "one"), hash(LEVEL, differs), "{place:?}: how it ended counts");
+            }
+            // Older versions hash the words, and compare.
+            assert_ne!(hash(STATES_WITHOUT_WORDS - 1, "one"), hash(STATES_WITHOUT_WORDS - 1, "other"));
+        }
     }
 
     #[test]

@@ -59,6 +59,14 @@ impl Proposers {
         })
     }
 
+    /// The same, of each refusal its kind only.
+    pub(super) fn without_words(&self) -> Self {
+        let mut next = self.clone();
+        let ended = next.of.values_mut().flat_map(|proposer| proposer.ended.values_mut());
+        ended.filter_map(|outcome| outcome.as_mut().err()).for_each(|error| *error = error.without_words());
+        next
+    }
+
     /// Whether a proposal whose end is not remembered has certainly not ended before.
     pub(super) fn is_new(&self, id: ProposalId, place: Place) -> bool {
         match self.of.get(&id.origin) {

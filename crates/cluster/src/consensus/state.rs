@@ -93,6 +93,18 @@ impl State {
         Ok(state)
     }
 
+    /// The same, of each refusal its kind only.
+    pub(super) fn without_words(&self) -> Self {
+        let kind =
+            |outcome: &Outcome| outcome.as_ref().map(Applied::clone).map_err(ClusterError::without_words);
+        let ended = self.ended.iter().map(|(id, outcome)| (*id, kind(outcome)));
+        Self {
+            metadata: Arc::clone(&self.metadata),
+            ended: ended.collect(),
+            proposers: self.proposers.without_words(),
+        }
+    }
+
     /// How a proposal ended, if that is remembered.
     pub(super) fn outcome(&self, id: ProposalId) -> Option<&Outcome> {
         let without_place = || self.ended.iter().rev().find(|(ended, _)| *ended == id);

@@ -89,6 +89,30 @@ impl ClusterError {
         ))
     }
 
+    /// The same kind of refusal, without words and names.
+    #[must_use]
+    pub(crate) fn without_words(&self) -> Self {
+        match self {
+            Self::Invalid(_) => Self::Invalid(FieldErrors::new()),
+            Self::MembersRefused(_) => Self::MembersRefused(String::new()),
+            Self::ScopeNotFound(_) => Self::ScopeNotFound(String::new()),
+            Self::ScopeExists(_) => Self::ScopeExists(String::new()),
+            Self::CollectionNotFound(..) => Self::CollectionNotFound(String::new(), String::new()),
+            Self::CollectionExists(..) => Self::CollectionExists(String::new(), String::new()),
+            Self::CollectionsRefused(_) => Self::CollectionsRefused(String::new()),
+            Self::DesignDocumentRefused(_) => Self::DesignDocumentRefused(String::new()),
+            Self::NotSupported(_) => Self::NotSupported(String::new()),
+            Self::Failed(_) => Self::Failed(String::new()),
+            Self::BucketNotFound
+            | Self::NodeNotFound
+            | Self::DesignDocumentNotFound { .. }
+            | Self::UserNotFound
+            | Self::GroupNotFound
+            | Self::PasswordNotChangeable
+            | Self::AlreadyInitialized => self.clone(),
+        }
+    }
+
     /// `Ok` when nothing was refused.
     ///
     /// # Errors
