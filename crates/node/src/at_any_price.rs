@@ -10,9 +10,9 @@
 use std::collections::BTreeSet;
 
 use base::NodeId;
-use cluster::{ClusterError, Metadata, consensus::Epoch};
+use cluster::{ClusterError, Metadata};
 
-use crate::{PROPOSAL_MILLIS, Reforming, Survey, Survivor};
+use crate::{Offer, PROPOSAL_MILLIS, Reforming, Survey, Survivor};
 
 /// How long the answer of a survivor is waited for.
 const ANSWER_MILLIS: u64 = 5_000;
@@ -22,7 +22,7 @@ const ANSWER_MILLIS: u64 = 5_000;
 pub struct Known<'a> {
     /// The node.
     pub me: NodeId,
-    /// How it stands.
+    /// How it stands: [`crate::Participant::survivor`] says it, each time anew.
     pub survivor: Survivor,
     /// Those that vote in the agreement.
     pub voters: &'a BTreeSet<NodeId>,
@@ -38,8 +38,8 @@ pub enum Act {
     /// Give up what was proposed, if that has not ended, and ask that node, at that host, how it stands: [`AtAnyPrice::answered`] is to be
     /// told.
     Ask(NodeId, String),
-    /// Give up what was proposed, and have that node form the group anew, in that life of it.
-    Found(NodeId, Epoch),
+    /// Give up what was proposed, take note of the offer ([`crate::Participant::offer`]), and have that node form the group anew.
+    Found(NodeId, Offer),
 }
 
 /// See the module.
@@ -89,9 +89,9 @@ impl AtAnyPrice {
                     Ok(Act::Ask(node, host.to_owned()))
                 }
                 None => {
-                    let (founder, epoch) = survey.founder(lot);
+                    let (founder, offer) = survey.founder(known.survivor, lot)?;
                     self.stage = Stage::Founding(now + PROPOSAL_MILLIS);
-                    Ok(Act::Found(founder, epoch))
+                    Ok(Act::Found(founder, offer))
                 }
             },
             Stage::Founding(until) if now < *until => Ok(Act::Rest(*until - now)),
@@ -133,13 +133,17 @@ impl AtAnyPrice {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{NodeInfo, Ports, consensus::Position};
+    use cluster::{
+        NodeInfo, Ports,
+        consensus::{Epoch, Position},
+    };
 
     use super::*;
 
     fn survivor(leader: Option<u16>) -> Survivor {
         let epoch = Epoch { number: 0, lot: 0 };
-        Survivor { epoch, position: Position { epoch, term: 1, index: 5 }, leader: leader.map(NodeId) }
+        let position = Position { epoch, term: 1, index: 5 };
+        Survivor { epoch, position, leader: leader.map(NodeId), ticket: Some(3) }
     }
 
     /// Four nodes, of which the last two are lost.
@@ -179,7 +183,8 @@ mod tests {
         assert_eq!(asked.0.asks(), Some(NodeId(1)));
         asked.0.answered(Some(survivor(None))).unwrap();
         assert_eq!(asked.0.asks(), None);
-        assert_eq!(asked.next(None, 6_000), Ok(Act::Found(NodeId(0), Epoch { number: 1, lot: 9 })));
+        let offer = Offer { epoch: Epoch { number: 1, lot: 9 }, ticket: Some(3) };
+        assert_eq!(asked.next(None, 6_000), Ok(Act::Found(NodeId(0), offer)));
         assert_eq!(asked.next(None, 7_000), Ok(Act::Rest(PROPOSAL_MILLIS - 1_000)));
         assert!(asked.next(None, 6_000 + PROPOSAL_MILLIS).is_err());
     }

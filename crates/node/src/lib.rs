@@ -52,7 +52,7 @@ pub use log_writer::{LogWriter, NextWrite, WriteEnded};
 pub use participant::{Applied, Confirmed, Output, Participant, Write};
 pub use proposals::{GivenUp, Next, PROPOSAL_MILLIS, Part, Proposals, Proposing, TAKING_MILLIS};
 pub use reconciler::{Reconciler, Start};
-pub use reforming::{Reforming, Survey, Survivor};
+pub use reforming::{Offer, Reforming, Survey, Survivor};
 pub use reporter::{MetadataState, REPORT_PATIENCE_MILLIS, Reporter};
 pub use verdict::{Sentence, Verdict};
 

@@ -23,7 +23,7 @@ use cluster::{
     },
 };
 
-use crate::{Confirmations, Sentence, Verdict};
+use crate::{Confirmations, Offer, Sentence, Survivor, Verdict, reforming::Offers};
 
 /// Raft's unit of time.
 const TICK_MILLIS: u64 = 100;
@@ -131,6 +131,8 @@ pub struct Participant<A, R> {
     /// Reads that are not due yet, and who waits for them.
     reads: VecDeque<(u64, R)>,
     confirmations: Confirmations<A>,
+    /// Of groups to be formed anew.
+    offers: Offers,
     /// Why nothing can be written any more.
     log_lost: Option<String>,
     output: Output<A, R>,
@@ -151,6 +153,7 @@ impl<A, R> Participant<A, R> {
             acts_in: 0,
             reads: VecDeque::new(),
             confirmations: Confirmations::default(),
+            offers: Offers::new(seed),
             log_lost: None,
             output: Output::new(),
         }
@@ -327,12 +330,32 @@ impl<A, R> Participant<A, R> {
         self.leaves_at.is_some() || self.group.is_dismissed()
     }
 
-    /// Makes what this node knows the beginning of a new group, by that command.
+    /// How this node stands, as it tells a survivor that asks, or goes by when it asks itself. What it has told before counts for
+    /// nothing from now on. `now` is by a clock that goes on while the machine is suspended.
+    pub fn survivor(&mut self, now: u64) -> Survivor {
+        let group = &self.group;
+        let (epoch, position, leader) = (group.epoch(), group.position(), group.leader());
+        self.offers.answer(Survivor { epoch, position, leader, ticket: None }, now)
+    }
+
+    /// This node is about to tell another one, or itself, to form the group anew. It offers that number to nobody else.
+    pub fn offer(&mut self, offer: Offer) {
+        self.offers.note(offer.epoch);
+    }
+
+    /// Makes what this node knows the beginning of a new group, by that command. `now` is by the clock of [`Participant::survivor`].
     ///
     /// # Errors
-    /// When the command is refused, or nothing can be written.
-    pub fn reform(&mut self, epoch: Epoch, id: ProposalId, command: Command) -> Result<(), ClusterError> {
-        let (_, first) = self.group.reform(epoch, id, command)?;
+    /// When the offer comes late, the command is refused, or nothing can be written.
+    pub fn reform(
+        &mut self,
+        offer: Offer,
+        id: ProposalId,
+        command: Command,
+        now: u64,
+    ) -> Result<(), ClusterError> {
+        self.offers.admit(offer.ticket, now)?;
+        let (_, first) = self.group.reform(offer.epoch, id, command)?;
         self.begin_again(first).map_err(|error| ClusterError::Failed(error.to_string()))
     }
 

@@ -8,28 +8,87 @@
 //! begins the new group ([`Participant::reform`](crate::Participant::reform)), and decides once more whether it may, by what it knows.
 //! The others, and those that were lost should they come back, are told to join it (`cluster::consensus`).
 //!
+//! Invariants:
+//! - An offer to form the group anew ([`Offer`]) is taken within moments or never. A founder that was paused may be lost to the next
+//!   asker, who has another node form a group. So each answer of a survivor has a ticket ([`Offers`]), and an offer names it. A ticket
+//!   ends before an asker can have begun anew. It ends as well when another asker is answered.
+//! - A node offers no number of a life twice, whether or not the offer was taken. A founder that has taken it may be lost. It comes back
+//!   in an earlier life than the group that was formed without it, and joins that one.
+//!
 //! Times are milliseconds of a clock that does not jump.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use base::NodeId;
 use cluster::{
-    ClusterError, Membership, Metadata,
+    ClusterError, Membership, Metadata, NodeInfo,
     consensus::{Epoch, Position},
 };
 
 /// How long nobody must have led: longer than it takes to elect somebody who can be elected.
 const LEADERLESS_MILLIS: u64 = 4_000;
+/// How long what a survivor has answered may be used. A node that asks anew waits for as long at least before it asks any other.
+const TICKET_MILLIS: u64 = LEADERLESS_MILLIS;
 
 /// What a survivor says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survivor {
-    /// The life of the group that it belongs to.
+    /// The life of the group that it belongs to, or the latest one that it has offered.
     pub epoch: Epoch,
     /// How far the log goes that it has.
     pub position: Position,
     /// The node that leads, as far as it knows.
     pub leader: Option<NodeId>,
+    /// What an offer to it has to name; absent from what an older version says.
+    pub ticket: Option<u64>,
+}
+
+/// What a node is told that is to form the group anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// In that life.
+    pub epoch: Epoch,
+    /// The last one that it has given to the asker.
+    pub ticket: Option<u64>,
+}
+
+/// What a node has offered, and which offer it takes.
+#[derive(Debug)]
+pub(crate) struct Offers {
+    /// The latest life that it has offered.
+    latest: Epoch,
+    /// The only ticket that counts, and until when.
+    ticket: u64,
+    until: u64,
+}
+
+impl Offers {
+    /// `seed` differs from that of every other start: a ticket of an earlier start counts for nothing.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { latest: Epoch::default(), ticket: seed, until: 0 }
+    }
+
+    /// What a node says that stands like this.
+    pub(crate) fn answer(&mut self, survivor: Survivor, now: u64) -> Survivor {
+        self.ticket = self.ticket.wrapping_add(1);
+        self.until = now + TICKET_MILLIS;
+        Survivor { epoch: survivor.epoch.max(self.latest), ticket: Some(self.ticket), ..survivor }
+    }
+
+    /// This node is about to have somebody form the group anew.
+    pub(crate) fn note(&mut self, epoch: Epoch) {
+        self.latest = self.latest.max(epoch);
+    }
+
+    /// # Errors
+    /// When an offer with that ticket comes too late.
+    pub(crate) fn admit(&self, ticket: Option<u64>, now: u64) -> Result<(), ClusterError> {
+        if ticket == Some(self.ticket) && now < self.until {
+            return Ok(());
+        }
+        let text = "the node that was to form the group anew has heard of it too late; ask again, at a node that runs the newest version";
+        Err(ClusterError::Failed(text.into()))
+    }
 }
 
 /// A failover at any price, until there is nothing left but to form the group anew. Meanwhile it is proposed as every other one.
@@ -71,13 +130,18 @@ impl Reforming {
         cluster::consensus::check_majority_is_lost(voters, &self.lost)?;
         let others = metadata.nodes.iter().filter(|node| node.id != me && !self.lost.contains(&node.id));
         let counted = others.filter(|node| node.membership != Membership::InactiveFailed);
+        // One that votes may know of what only lost nodes know as well. Below that level it cannot be named as lost.
+        let may_be_silent = |node: &NodeInfo| {
+            let votes = voters.contains(&node.id) && metadata.names_added_nodes();
+            node.membership == Membership::InactiveAdded && !votes
+        };
         let asked = counted.map(|node| Asked {
             node: node.id,
             host: node.host.clone(),
-            may_be_silent: node.membership == Membership::InactiveAdded,
+            may_be_silent: may_be_silent(node),
         });
-        let mut survey =
-            Survey { asked: asked.collect(), furthest: (me, survivor.position), epoch: survivor.epoch };
+        let furthest = Furthest { node: me, host: String::new(), said: survivor };
+        let mut survey = Survey { me, asked: asked.collect(), furthest, epoch: survivor.epoch };
         survey.take(me, "this node", survivor)?;
         Ok(survey)
     }
@@ -88,15 +152,26 @@ impl Reforming {
 struct Asked {
     node: NodeId,
     host: String,
-    /// It holds no data, and so nothing that clients have been told of rests on what it knows.
+    /// It holds no data and does not vote, and so nothing that clients have been told of rests on what it knows.
     may_be_silent: bool,
 }
 
-/// Asking survivors, one after the other.
+/// The node whose log goes furthest.
+#[derive(Debug)]
+struct Furthest {
+    node: NodeId,
+    host: String,
+    /// Last.
+    said: Survivor,
+}
+
+/// Asking survivors, one after the other. The one that is to form the group anew is asked once more at the end, so that its ticket is
+/// young.
 #[derive(Debug)]
 pub struct Survey {
+    me: NodeId,
     asked: VecDeque<Asked>,
-    furthest: (NodeId, Position),
+    furthest: Furthest,
     /// The latest life of the group that any of them belongs to.
     epoch: Epoch,
 }
@@ -115,18 +190,28 @@ impl Survey {
     pub fn answered(&mut self, answer: Option<Survivor>) -> Result<(), ClusterError> {
         let Some(Asked { node, host, may_be_silent }) = self.asked.pop_front() else { return Ok(()) };
         match answer {
-            Some(survivor) => self.take(node, &host, survivor),
-            None if may_be_silent => Ok(()),
-            None => Err(refused(format!(
-                "{host} is to stay and does not answer. Fail it over as well, or bring it back."
-            ))),
+            Some(survivor) => self.take(node, &host, survivor)?,
+            None if may_be_silent => {}
+            None => {
+                let text = "is to stay and does not answer. Fail it over as well, or bring it back.";
+                return Err(refused(format!("{host} {text}")));
+            }
         }
+        let Furthest { node: founder, host, .. } = &self.furthest;
+        if self.asked.is_empty() && ![self.me, node].contains(founder) {
+            self.asked.push_back(Asked { node: *founder, host: host.clone(), may_be_silent: false });
+        }
+        Ok(())
     }
 
-    /// The node that is to form the group anew, and in which life. `lot` is random.
-    #[must_use]
-    pub fn founder(&self, lot: u64) -> (NodeId, Epoch) {
-        (self.furthest.0, self.epoch.next(lot))
+    /// The node that is to form the group anew, and what it is told. `now` is how the asker stands by now, and `lot` is random.
+    ///
+    /// # Errors
+    /// When the asker knows a leader by now.
+    pub fn founder(&mut self, now: Survivor, lot: u64) -> Result<(NodeId, Offer), ClusterError> {
+        self.take(self.me, "this node", now)?;
+        let Furthest { node, said, .. } = &self.furthest;
+        Ok((*node, Offer { epoch: self.epoch.next(lot), ticket: said.ticket }))
     }
 
     fn take(&mut self, node: NodeId, host: &str, survivor: Survivor) -> Result<(), ClusterError> {
@@ -134,8 +219,8 @@ impl Survey {
             return Err(ClusterError::Failed(format!("by what {host} knows, node {leader} leads")));
         }
         self.epoch = self.epoch.max(survivor.epoch);
-        if survivor.position > self.furthest.1 {
-            self.furthest = (node, survivor.position);
+        if survivor.position > self.furthest.said.position || node == self.furthest.node {
+            self.furthest = Furthest { node, host: host.to_owned(), said: survivor };
         }
         Ok(())
     }
@@ -169,7 +254,7 @@ mod tests {
 
     fn survivor(number: u64, index: u64) -> Survivor {
         let epoch = Epoch { number, lot: 0 };
-        Survivor { epoch, position: Position { epoch, term: 1, index }, leader: None }
+        Survivor { epoch, position: Position { epoch, term: 1, index }, leader: None, ticket: Some(index) }
     }
 
     fn ask(lost: &[u16], metadata: &Metadata) -> Result<Survey, ClusterError> {
@@ -201,8 +286,11 @@ mod tests {
         survey.answered(Some(survivor(0, 7))).unwrap();
         assert_eq!(survey.next(), Some((NodeId(2), "h2")));
         survey.answered(Some(survivor(0, 6))).unwrap();
+        assert_eq!(survey.next(), Some((NodeId(1), "h1")), "its ticket is old by now");
+        survey.answered(Some(Survivor { ticket: Some(70), ..survivor(0, 7) })).unwrap();
         assert_eq!(survey.next(), None);
-        assert_eq!(survey.founder(9), (NodeId(1), Epoch { number: 1, lot: 9 }));
+        let offer = Offer { epoch: Epoch { number: 1, lot: 9 }, ticket: Some(70) };
+        assert_eq!(survey.founder(survivor(0, 5), 9), Ok((NodeId(1), offer)));
     }
 
     #[test]
@@ -211,7 +299,9 @@ mod tests {
         // It was told to join a group that was formed anew, and has heard nothing of that group yet.
         let rejoined = Survivor { epoch: Epoch { number: 1, lot: 3 }, ..survivor(0, 4) };
         survey.answered(Some(rejoined)).unwrap();
-        assert_eq!(survey.founder(9), (NodeId(0), Epoch { number: 2, lot: 9 }));
+        let now = Survivor { ticket: Some(50), ..survivor(0, 5) };
+        let offer = Offer { epoch: Epoch { number: 2, lot: 9 }, ticket: Some(50) };
+        assert_eq!(survey.founder(now, 9), Ok((NodeId(0), offer)));
     }
 
     #[test]
@@ -221,17 +311,64 @@ mod tests {
         let mut survey = ask(&[2, 3], &metadata(4)).unwrap();
         let led = Survivor { leader: Some(NodeId(3)), ..survivor(0, 9) };
         assert!(matches!(survey.answered(Some(led)), Err(ClusterError::Failed(_))));
+        // The asker itself may have heard of one meanwhile.
+        let mut survey = ask(&[2, 3], &metadata(4)).unwrap();
+        survey.answered(Some(survivor(0, 4))).unwrap();
+        assert!(matches!(survey.founder(led, 9), Err(ClusterError::Failed(_))));
     }
 
     #[test]
-    fn a_node_without_data_may_be_silent_and_one_that_was_failed_over_is_not_asked() {
+    fn an_offer_that_a_paused_founder_takes_late_is_refused() {
+        let mut offers = Offers::new(u64::MAX);
+        let said = offers.answer(survivor(0, 5), 1_000);
+        assert!(offers.admit(said.ticket, 1_000 + TICKET_MILLIS - 1).is_ok());
+        assert!(offers.admit(said.ticket, 1_000 + TICKET_MILLIS).is_err(), "others may have formed a group");
+        assert!(offers.admit(None, 1_001).is_err());
+        let next = offers.answer(survivor(0, 5), 2_000);
+        assert!(offers.admit(said.ticket, 2_001).is_err(), "another node has asked since");
+        assert!(offers.admit(next.ticket, 2_001).is_ok());
+        let restarted = Offers::new(7);
+        assert!(restarted.admit(next.ticket, 2_001).is_err());
+    }
+
+    #[test]
+    fn a_number_that_was_offered_is_never_offered_again() {
+        let mut offers = Offers::new(1);
+        let metadata = metadata(4);
+        let mut number = |lost: &[u16]| {
+            let me = offers.answer(survivor(0, 5), 0);
+            let voters = metadata.nodes.iter().map(|node| node.id).collect();
+            let mut survey = Reforming::new(ids(lost), 0).ask((NodeId(0), me), &voters, &metadata).unwrap();
+            while survey.next().is_some() {
+                survey.answered(Some(survivor(0, 6))).unwrap();
+            }
+            let (founder, offer) = survey.founder(me, u64::MAX).unwrap();
+            offers.note(offer.epoch);
+            (founder, offer.epoch.number)
+        };
+        assert_eq!(number(&[2, 3]), (NodeId(1), 1));
+        // Nobody knows whether it has taken that. It is lost now as well, and comes back later.
+        assert_eq!(number(&[1, 2, 3]), (NodeId(0), 2));
+    }
+
+    #[test]
+    fn a_node_without_data_or_a_vote_may_be_silent_and_one_that_was_failed_over_is_not_asked() {
         let mut metadata = metadata(6);
         metadata.nodes[1].membership = Membership::InactiveAdded;
         metadata.nodes[2].membership = Membership::InactiveFailed;
-        let mut survey = ask(&[3, 4, 5], &metadata).unwrap();
-        assert_eq!(survey.next(), Some((NodeId(1), "h1")));
-        survey.answered(None).unwrap();
-        assert_eq!(survey.next(), None);
-        assert_eq!(survey.founder(1).0, NodeId(0));
+        let asks = |votes: bool, metadata: &Metadata| {
+            let voters = metadata.nodes.iter().map(|node| node.id).filter(|id| votes || *id != NodeId(1));
+            let reforming = Reforming::new(ids(&[3, 4, 5]), 0);
+            let mut survey = reforming.ask((NodeId(0), survivor(0, 5)), &voters.collect(), metadata).unwrap();
+            assert_eq!(survey.next(), Some((NodeId(1), "h1")));
+            survey.answered(None)?;
+            assert_eq!(survey.next(), None);
+            survey.founder(survivor(0, 5), 1).map(|(founder, _)| founder)
+        };
+        assert_eq!(asks(false, &metadata), Ok(NodeId(0)));
+        let refused = asks(true, &metadata);
+        assert!(matches!(refused, Err(ClusterError::MembersRefused(_))), "lost nodes and it may have agreed");
+        metadata.level = 12;
+        assert_eq!(asks(true, &metadata), Ok(NodeId(0)), "an older cluster cannot name it as lost");
     }
 }

@@ -12,7 +12,7 @@ use cluster::{
     consensus::{Epoch, Position},
 };
 use http::BoxFuture;
-use node::{Act, AtAnyPrice, Known, Survivor};
+use node::{Act, AtAnyPrice, Known, Offer, Survivor};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -34,6 +34,9 @@ struct GroupStatus {
     /// The node that leads, as far as this one knows.
     #[serde(default)]
     leader: Option<NodeId>,
+    /// What an offer to this node has to name.
+    #[serde(default)]
+    ticket: Option<u64>,
 }
 
 impl Control {
@@ -69,10 +72,13 @@ impl Control {
                     ends = None;
                     price.answered(self.ask_survivor(node, &host).await?)?;
                 }
-                Act::Found(founder, epoch) => {
+                Act::Found(founder, offer) => {
+                    self.agreement.offer(offer);
                     let (id, ended) = self.proposals.begin();
                     ends = Some(Box::pin(async move { ended.await.unwrap_or_else(|_| Err(stopping())) }));
-                    self.have_reformed(founder, Reform { epoch, id, command: command.clone() }).await?;
+                    let Offer { epoch, ticket } = offer;
+                    let reform = Reform { epoch, ticket, id, command: command.clone() };
+                    self.have_reformed(founder, reform).await?;
                 }
             }
         }
@@ -81,15 +87,14 @@ impl Control {
     /// Answers what survivors ask one another.
     pub(crate) fn answer_survivors(self: &Arc<Self>) {
         self.answer(STATUS, |me, _| async move {
-            let Survivor { epoch, position, leader } = me.survivor().await?;
-            encoded(&GroupStatus { position, leads: me.leads(), epoch: Some(epoch), leader })
+            let Survivor { epoch, position, leader, ticket } = me.survivor().await?;
+            encoded(&GroupStatus { position, leads: me.leads(), epoch: Some(epoch), leader, ticket })
         });
         self.answer(REFORM, |me, body| async move { encoded(&me.agreement.reform(decoded(&body)?).await) });
     }
 
     async fn survivor(&self) -> Result<Survivor, ClusterError> {
-        let position = self.agreement.position().await.ok_or_else(stopping)?;
-        Ok(Survivor { epoch: self.agreement.epoch(), position, leader: self.leader() })
+        self.agreement.survivor().await.ok_or_else(stopping)
     }
 
     /// How a survivor stands; nothing where it does not answer.
@@ -112,9 +117,9 @@ impl Control {
 }
 
 fn read_status(node: NodeId, answer: &[u8]) -> Result<Survivor, ClusterError> {
-    let GroupStatus { position, leads, epoch, leader } = decoded(answer)?;
+    let GroupStatus { position, leads, epoch, leader, ticket } = decoded(answer)?;
     let leader = leader.or(leads.then_some(node));
-    Ok(Survivor { epoch: epoch.unwrap_or(position.epoch), position, leader })
+    Ok(Survivor { epoch: epoch.unwrap_or(position.epoch), position, leader, ticket })
 }
 
 fn failed(error: impl std::fmt::Display) -> ClusterError {

@@ -27,12 +27,12 @@ use base::NodeId;
 use cluster::{
     ClusterError, Command, Metadata,
     consensus::{
-        Batch, Consensus, Epoch, LogError, LogStore, Member, Position, Proposal, ProposalId, ProposeError,
-        StateMarks, StepError,
+        Batch, Consensus, Epoch, LogError, LogStore, Member, Proposal, ProposalId, ProposeError, StateMarks,
+        StepError,
     },
 };
 use dataplane::{account::Accounted, lease};
-use node::{LogWriter, NextWrite, Participant, Sentence, Verdict, Write, WriteEnded};
+use node::{LogWriter, NextWrite, Offer, Participant, Sentence, Survivor, Verdict, Write, WriteEnded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -68,8 +68,10 @@ enum Event {
     HandOver(Sender<bool>),
     /// Joins another cluster with that first batch.
     Become(Batch),
-    /// Asks how far this member's log goes.
-    Position(oneshot::Sender<Position>),
+    /// Asks how this member stands.
+    Survivor(oneshot::Sender<Survivor>),
+    /// This node is about to have somebody form the group anew.
+    Offer(Offer),
     /// Forms the group anew.
     Reform(Box<Reform>, oneshot::Sender<Result<(), ClusterError>>),
     /// This node's metadata differ from those of most nodes since that change.
@@ -85,6 +87,9 @@ enum Event {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Reform {
     pub(crate) epoch: Epoch,
+    /// See [`Offer::ticket`]; absent from what an older version says.
+    #[serde(default)]
+    pub(crate) ticket: Option<u64>,
     pub(crate) id: ProposalId,
     pub(crate) command: Command,
 }
@@ -325,11 +330,16 @@ impl Agreement {
         matches!(tokio::time::timeout(patience, answered).await, Ok(Ok(())))
     }
 
-    /// How far this node's log goes; `None` when the node stops.
-    pub(crate) async fn position(&self) -> Option<Position> {
+    /// How this node stands, for a survivor that asks or this node itself; `None` when the node stops.
+    pub(crate) async fn survivor(&self) -> Option<Survivor> {
         let (answer, answered) = oneshot::channel();
-        self.put(Event::Position(answer));
+        self.put(Event::Survivor(answer));
         answered.await.ok()
+    }
+
+    /// This node is about to have somebody form the group anew. To be said before: what is asked later is answered with that in mind.
+    pub(crate) fn offer(&self, offer: Offer) {
+        self.put(Event::Offer(offer));
     }
 
     /// Forms the group anew, of this node at first.
@@ -485,13 +495,14 @@ impl Driver {
                 self.part.fence(index);
                 self.publish();
             }
-            Event::Position(answer) => {
+            Event::Survivor(answer) => {
                 // The asking thread may have given up.
-                let _ = answer.send(self.part.group().position());
+                let _ = answer.send(self.part.survivor(lease::clock_millis()));
             }
+            Event::Offer(offer) => self.part.offer(offer),
             Event::Reform(reform, answer) => {
-                let Reform { epoch, id, command } = *reform;
-                let reformed = self.part.reform(epoch, id, command);
+                let Reform { epoch, ticket, id, command } = *reform;
+                let reformed = self.part.reform(Offer { epoch, ticket }, id, command, lease::clock_millis());
                 if reformed.is_ok() {
                     tracing::warn!(?epoch, "this node forms the group anew that agrees on the metadata");
                 }

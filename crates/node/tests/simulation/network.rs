@@ -9,7 +9,7 @@ use cluster::{
     consensus::{Epoch, Proposal, ProposalId},
 };
 use fastrand::Rng;
-use settee_node::{Survivor, Taken, Verdict};
+use settee_node::{Offer, Survivor, Taken, Verdict};
 
 use crate::{
     faults::NEVER,
@@ -38,8 +38,8 @@ pub(crate) enum Message {
     AskSurvivor,
     /// The answer.
     Survivor(Survivor),
-    /// The receiver is to form the group anew, in that life, by that command.
-    Reform(Epoch, ProposalId, Box<Command>),
+    /// The receiver is to form the group anew, by that command.
+    Reform(Offer, ProposalId, Box<Command>),
     /// Of a client.
     Request(Request),
     /// To a client.

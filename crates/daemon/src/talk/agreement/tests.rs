@@ -119,7 +119,7 @@ impl Node {
 
     /// Waits until everything has happened that was to happen by now.
     fn settle(&self) {
-        assert!(self.runtime.block_on(self.agreement.position()).is_some());
+        assert!(self.runtime.block_on(self.agreement.survivor()).is_some());
     }
 
     /// Whom a crash would bring back.

@@ -2,11 +2,8 @@
 //! [`settee_node::AtAnyPrice`]; here its questions are carried to the survivors, and its proposal to the leader.
 
 use base::NodeId;
-use cluster::{
-    ClusterError, Command, FailOver,
-    consensus::{Epoch, ProposalId},
-};
-use settee_node::{Act, Known, Survivor};
+use cluster::{ClusterError, Command, FailOver, consensus::ProposalId};
+use settee_node::{Act, Known, Offer, Survivor};
 
 use super::{Message, Outside, Process};
 
@@ -38,7 +35,8 @@ impl Process {
             return;
         }
         let (voters, metadata) = (self.members().0, self.metadata.clone());
-        let known = Known { me: self.id, survivor: self.survivor(), voters: &voters, metadata: &metadata };
+        let survivor = self.survivor(outside.lease_now);
+        let known = Known { me: self.id, survivor, voters: &voters, metadata: &metadata };
         let act = price.next.next(known, outside.rng.u64(..), outside.now.mono_millis);
         match act {
             Ok(Act::Rest(_)) => {}
@@ -46,10 +44,11 @@ impl Process {
                 self.forget(price.id, None);
                 outside.send(self.id, Some(node), Message::AskSurvivor);
             }
-            Ok(Act::Found(founder, epoch)) => {
+            Ok(Act::Found(founder, offer)) => {
                 self.forget(price.id, None);
                 price.id = self.proposals.begin(|_| None);
-                self.have_reformed((founder, epoch), price.id, price.command.clone(), outside);
+                self.part.offer(offer);
+                self.have_reformed((founder, offer), price.id, price.command.clone(), outside);
             }
             Err(error) => return self.end_at_any_price(price.id, &error, outside),
         }
@@ -62,9 +61,8 @@ impl Process {
     }
 
     /// What this node says of itself to a survivor.
-    pub(crate) fn survivor(&self) -> Survivor {
-        let group = self.part.group();
-        Survivor { epoch: group.epoch(), position: group.position(), leader: group.leader() }
+    pub(crate) fn survivor(&mut self, lease_now: u64) -> Survivor {
+        self.part.survivor(lease_now)
     }
 
     /// A survivor has answered.
@@ -81,29 +79,29 @@ impl Process {
 
     fn have_reformed(
         &mut self,
-        (founder, epoch): (NodeId, Epoch),
+        (founder, offer): (NodeId, Offer),
         id: ProposalId,
         command: Command,
         outside: &mut Outside<'_>,
     ) {
         if founder == self.id {
-            self.reform(epoch, id, command, outside);
+            self.reform(offer, id, command, outside);
         } else {
-            outside.send(self.id, Some(founder), Message::Reform(epoch, id, Box::new(command)));
+            outside.send(self.id, Some(founder), Message::Reform(offer, id, Box::new(command)));
         }
     }
 
     /// Forms the group anew, of this node at first.
     pub(crate) fn reform(
         &mut self,
-        epoch: Epoch,
+        offer: Offer,
         id: ProposalId,
         command: Command,
         outside: &mut Outside<'_>,
     ) {
-        match self.part.reform(epoch, id, command) {
+        match self.part.reform(offer, id, command, outside.lease_now) {
             Ok(()) => {
-                outside.journal.note(format_args!("{} forms the group anew: {epoch:?}", self.id));
+                outside.journal.note(format_args!("{} forms the group anew: {:?}", self.id, offer.epoch));
                 self.take_turn(outside);
             }
             Err(error) => {

@@ -422,11 +422,14 @@ impl World {
             Message::Proposed { id, taken } => process.handed(id, taken, outside.now.mono_millis),
             Message::Report(report) => process.take_report(report, outside),
             Message::Reported { of, taken } => process.reported(of, taken, outside.lease_now),
-            Message::AskSurvivor => outside.send(to, letter.from, Message::Survivor(process.survivor())),
+            Message::AskSurvivor => {
+                let said = process.survivor(outside.lease_now);
+                outside.send(to, letter.from, Message::Survivor(said));
+            }
             Message::Survivor(said) => {
                 letter.from.into_iter().for_each(|from| process.survivor_said(from, said, outside));
             }
-            Message::Reform(epoch, id, command) => process.reform(epoch, id, *command, outside),
+            Message::Reform(offer, id, command) => process.reform(offer, id, *command, outside),
             Message::Request(request) => process.take_request(request, outside),
             Message::Answer(_) => {}
         });
