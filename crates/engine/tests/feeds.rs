@@ -131,6 +131,7 @@ impl Consumer {
             assert_eq!(item.value(), &value[..]);
             assert_eq!(&item.share()[..], &value[..]);
         }
+        assert!(!self.options.keys_only || item.value().is_empty());
         self.state.insert(key, (item.seqno, value.clone()));
     }
 

@@ -57,7 +57,7 @@ fn measure(store: &SegmentLog, dir: &Path, vbuckets: usize) -> Result<(), Box<dy
                 let (processor, start) = (thread_cpu_nanos(), Instant::now());
                 let (mut documents, mut bytes) = (0u64, 0u64);
                 for &vb in vbs {
-                    let options = BackfillOptions { unordered, keys_only: false, prepares: false };
+                    let options = BackfillOptions { unordered, ..BackfillOptions::default() };
                     let mut backfill = store.backfill(VbId(vb), Seqno(0), options)?;
                     while backfill.next(STEP_BYTES, &mut |record| {
                         documents += 1;

@@ -273,13 +273,18 @@ pub struct CompactReport {
     pub more: bool,
 }
 
+/// Says by its kind and its key whether a record's value is read.
+pub type ValueRule = fn(RecordKind, &[u8]) -> bool;
+
 /// What a backfill leaves out or does not care about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct BackfillOptions {
     /// Records may come in any order: the files are read from front to back.
     pub unordered: bool,
-    /// Values are empty and unchecked.
+    /// Values are empty and unchecked, but for those that [`BackfillOptions::values_of`] names.
     pub keys_only: bool,
+    /// Of keys alone: the records that come with their values all the same.
+    pub values_of: Option<ValueRule>,
     /// Also the newest prepare or abort of each key that has no newer version, beside the version that it has.
     pub prepares: bool,
 }

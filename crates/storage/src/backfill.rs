@@ -5,7 +5,8 @@
 //! 2. The survey: the runs of the vBucket are walked, head and key of every record. Each one is noted in 24 bytes: a
 //!    fingerprint of its key, its seqno, its place.
 //! 3. Of each key the newest is kept; the rest is sorted by seqno, or by place.
-//! 4. The delivery: those records are read again, values too, through windows over the segments.
+//! 4. The delivery: those records are read again, through windows over the segments. Their values are read too, or only those that
+//!    a rule asks for.
 //!
 //! Keys are told apart by 95 bits of a hash whose seed is random and this backfill's alone. An index's fingerprint
 //! would not do, because it collides every day. Nor would the hash that clients can compute. Damage ends a backfill: of
@@ -177,7 +178,7 @@ impl Backfill for SegmentBackfill {
                     Stage::Survey(survey)
                 } else {
                     let newest = survey.finish(self.options.unordered)?;
-                    Stage::Delivery(Delivery::new(&mut self.pin, newest, self.options.keys_only))
+                    Stage::Delivery(Delivery::new(&mut self.pin, newest, &self.options))
                 }
             }
             Stage::Delivery(mut delivery) => {

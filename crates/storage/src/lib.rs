@@ -58,7 +58,8 @@ mod writer;
 
 pub use api::{
     Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Marks, Options,
-    OwnedRecord, Pin, Record, RecordKind, RecordMeta, SpaceUse, StoreStats, VbBatch, VbState, Verdict,
+    OwnedRecord, Pin, Record, RecordKind, RecordMeta, SpaceUse, StoreStats, ValueRule, VbBatch, VbState,
+    Verdict,
 };
 pub use error::StoreError;
 pub use fs::{

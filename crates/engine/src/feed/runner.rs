@@ -19,7 +19,7 @@ use crate::{
         backfill::{Backfill, GivenUp, ReadAhead, Stage},
         cursor::AtCursor,
         gather::{Gather, GatherOptions, GatherStep},
-        item::FeedItem,
+        item::{FeedItem, tells_by_value},
         places::{Backfiller, Place, Readers, Source},
         told::{FeedEnd, FeedOptions, FeedSnapshot},
     },
@@ -168,10 +168,10 @@ impl Bucket {
         // The cursor first: from here on nothing that is not synced yet leaves the checkpoint unread.
         let persisted = job.cursor.with(self, |at| at.v.persisted_seqno)?;
         self.place(job, persisted)?;
-        // With values in any case: those of system events are needed.
         let options = BackfillOptions {
             unordered: job.options.unordered,
-            keys_only: false,
+            keys_only: job.options.keys_only,
+            values_of: Some(tells_by_value),
             prepares: job.options.prepares,
         };
         let source = store.backfill(job.vb, job.from, options).map_err(|error| failed(shard, &error))?;

@@ -189,6 +189,12 @@ impl SystemEvent {
     }
 }
 
+/// Whether a feed needs a record's value though its consumer wants none. All of a system event is in its value. That of an abort has
+/// the seqno of its prepare.
+pub(crate) fn tells_by_value(kind: RecordKind, key: &[u8]) -> bool {
+    kind == RecordKind::Abort || is_system_key(key)
+}
+
 fn has_value(key: &[u8], keys_only: bool) -> bool {
     !keys_only || is_system_key(key)
 }

@@ -399,7 +399,9 @@ impl KvStore for MemStore {
         // Out of order means out of order.
         records.sort_by_key(|r| if options.unordered { key_hash(&r.key) } else { r.meta.seqno.get() });
         if options.keys_only {
-            records.iter_mut().for_each(|record| record.value = Vec::new());
+            let needs = options.values_of.unwrap_or(|_, _| false);
+            let bare = records.iter_mut().filter(|record| !needs(record.meta.kind, &record.key));
+            bare.for_each(|record| record.value = Vec::new());
         }
         let state = inner.synced.states.get(&vb).cloned().unwrap_or_default();
         let resets = inner.resets.get(&vb).copied().unwrap_or(0);

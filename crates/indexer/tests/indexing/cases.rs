@@ -30,6 +30,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("buckets_take_turns_where_there_is_one_process", buckets_take_turns_where_there_is_one_process),
     ("what_needs_no_function_needs_no_process", what_needs_no_function_needs_no_process),
     ("functions_of_plain_shapes_need_no_process", functions_of_plain_shapes_need_no_process),
+    ("functions_that_ignore_documents_need_no_values", functions_that_ignore_documents_need_no_values),
     ("a_stop_waits_for_no_program", a_stop_waits_for_no_program),
     ("an_index_is_compacted_while_it_is_fed", an_index_is_compacted_while_it_is_fed),
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
@@ -339,6 +340,36 @@ fn functions_of_plain_shapes_need_no_process() {
     world.define(&[("a", PLAIN), ("b", MANY)]);
     world.check(MANY);
     assert_eq!(world.places.held(), 1);
+}
+
+/// A row for each document, whatever is in it.
+const IDS: &str = r#"{"views":{"i":{"map":"function (doc, meta) { emit(meta.id, null); }"}}}"#;
+/// The same by a function that is given documents.
+const IDS_OF_DOCUMENTS: &str =
+    r#"{"views":{"i":{"map":"function (doc, meta) { if (doc) emit(meta.id, null); }"}}}"#;
+
+fn functions_that_ignore_documents_need_no_values() {
+    let mut world = World::new(&[("a", IDS)]);
+    world.change(500);
+    world.store("damaged", br#"{"text":"a value of which a bit is flipped"}"#, Datatype::JSON);
+    world.persist();
+    world.start();
+    // From memory.
+    let first = world.wait_for(IDS).unwrap();
+    let rows = world.rows(&first, "i");
+    assert!(rows.len() > 100);
+    world.define(&[("a", IDS), ("b", IDS_OF_DOCUMENTS)]);
+    let by_document = world.wait_for(IDS_OF_DOCUMENTS).unwrap();
+    assert_eq!(world.rows(&by_document, "i"), rows);
+    // From disk, of which a value is damaged that nothing reads.
+    drop((first, by_document));
+    world.crash();
+    world.define(&[]);
+    world.poll("no index", || world.folders().is_empty().then_some(()));
+    assert_eq!(world.damage(b"a value of which a bit is flipped"), 1);
+    world.define(&[("a", IDS)]);
+    let from_disk = world.wait_for(IDS).unwrap();
+    assert_eq!(world.rows(&from_disk, "i"), rows);
 }
 
 /// A plain shape that takes most of the steps that a program may take, for each document.

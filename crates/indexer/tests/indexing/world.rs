@@ -238,6 +238,18 @@ impl World {
         let _ = self.bucket.delete(Self::vb(id), key, &delete, now(self.begin));
     }
 
+    /// Flips a bit of a value on the disk of the bucket. Says in how many files it was.
+    pub(crate) fn damage(&self, value: &[u8]) -> usize {
+        let dir = Path::new("/shard");
+        let names = self.disk.list(dir).unwrap().into_iter().filter(|name| name.ends_with(".seg"));
+        let hits = names.map(|name| dir.join(name)).filter(|path| {
+            let content = self.disk.contents(path).unwrap_or_default();
+            let at = content.windows(value.len()).position(|window| window == value);
+            at.is_some_and(|at| self.disk.flip_bit(path, at as u64, 3))
+        });
+        hits.count()
+    }
+
     /// Everything is on the disk of the bucket.
     pub(crate) fn persist(&self) {
         let is_persisted = |vb: &VbId| {

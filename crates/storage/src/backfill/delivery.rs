@@ -5,10 +5,10 @@
 
 use super::{Pin, found::Found};
 use crate::{
-    api::{Locator, Record},
+    api::{BackfillOptions, Locator, Record, ValueRule},
     counters::count,
     error::StoreError,
-    format::frame::{self, FrameError, HEAD, StoredRecord},
+    format::frame::{self, FrameError, HEAD, Head},
     segment::Segment,
     window::{Extent, Window},
 };
@@ -27,7 +27,8 @@ const HEAD_AND_KEY_MAX: u64 = HEAD as u64 + 255;
 pub(super) struct Delivery {
     newest: Vec<Found>,
     delivered: usize,
-    keys_only: bool,
+    /// Which records' values are read; `None`: all.
+    values_of: Option<ValueRule>,
     /// By the segment's number in the pin.
     slots: Vec<Slot>,
     window_bytes: u64,
@@ -41,7 +42,7 @@ struct Slot {
 }
 
 impl Delivery {
-    pub(super) fn new(pin: &mut Pin, newest: Vec<Found>, keys_only: bool) -> Self {
+    pub(super) fn new(pin: &mut Pin, newest: Vec<Found>, options: &BackfillOptions) -> Self {
         let mut slots: Vec<Slot> = pin.segments.iter().map(|_| Slot::default()).collect();
         for record in &newest {
             if let Some(slot) = slots.get_mut(record.segment()) {
@@ -56,7 +57,8 @@ impl Delivery {
             }
         }
         let window_bytes = (WINDOWS_BYTES_MAX / used.max(1)).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
-        Self { newest, delivered: 0, keys_only, slots, window_bytes }
+        let values_of = options.keys_only.then(|| options.values_of.unwrap_or(|_, _| false));
+        Self { newest, delivered: 0, values_of, slots, window_bytes }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -98,20 +100,33 @@ impl Delivery {
         let (Some(segment), Some(slot)) = (pin.segment(number), self.slots.get_mut(number)) else {
             return Err(StoreError::Invalid("a record of a segment that was let go"));
         };
-        let keys_only = self.keys_only;
+        let values_of = self.values_of;
         let extent = |found: &Found| {
             let Extent { offset, length } = found.extent();
-            Extent { offset, length: if keys_only { length.min(HEAD_AND_KEY_MAX) } else { length } }
+            Extent { offset, length: if values_of.is_some() { length.min(HEAD_AND_KEY_MAX) } else { length } }
         };
         let at = extent(wanted);
-        let following = following.iter().take(LOOK_AHEAD).filter(|next| next.segment() == number).map(extent);
-        slot.window.hold(segment, at, following, most)?;
-        let stored = check(segment, at.offset, slot.window.from(at.offset), keys_only)?;
+        let following = || following.iter().take(LOOK_AHEAD).filter(|next| next.segment() == number);
+        slot.window.hold(segment, at, following().map(extent), most)?;
+        let damaged = |error| of_frame(segment, at.offset, error);
+        let mut head = read_head(segment, at.offset, &slot.window)?;
+        let mut has_value = true;
+        if let Some(rule) = values_of {
+            let bare = frame::record_of(slot.window.from(at.offset), &head, None).map_err(damaged)?;
+            has_value = rule(bare.meta.kind, bare.key);
+            if has_value {
+                slot.window.hold(segment, wanted.extent(), following().map(extent), most)?;
+                head = read_head(segment, at.offset, &slot.window)?;
+            }
+        }
+        let held = slot.window.from(at.offset);
+        let value = has_value.then(|| frame::check_body(held, &head)).transpose().map_err(damaged)?;
+        let stored = frame::record_of(held, &head, value).map_err(damaged)?;
         if (stored.vb, stored.incarnation, stored.meta.seqno) != (pin.vb, pin.incarnation, wanted.seqno()) {
-            return Err(damaged(segment, at.offset, "not the record that was here"));
+            return Err(damaged(FrameError::Damaged("not the record that was here")));
         }
         visit(&stored.to_record(), segment.locate(at.offset, stored.length));
-        let bytes = if keys_only { (HEAD + stored.key.len()) as u64 } else { u64::from(stored.length) };
+        let bytes = if has_value { u64::from(stored.length) } else { (HEAD + stored.key.len()) as u64 };
         self.delivered += 1;
         slot.left -= 1;
         if slot.left == 0 {
@@ -124,21 +139,15 @@ impl Delivery {
     }
 }
 
-fn check<'b>(
-    segment: &Segment,
-    offset: u64,
-    bytes: &'b [u8],
-    keys_only: bool,
-) -> Result<StoredRecord<'b>, StoreError> {
-    let decoded = if keys_only {
-        frame::decode_head(bytes, segment.salt).and_then(|head| frame::record_of(bytes, &head, None))
-    } else {
-        frame::decode_record(bytes, segment.salt)
-    };
-    decoded.map_err(|error| match error {
+fn read_head(segment: &Segment, offset: u64, window: &Window) -> Result<Head, StoreError> {
+    frame::decode_head(window.from(offset), segment.salt).map_err(|error| of_frame(segment, offset, error))
+}
+
+fn of_frame(segment: &Segment, offset: u64, error: FrameError) -> StoreError {
+    match error {
         FrameError::Damaged(detail) => damaged(segment, offset, detail),
         FrameError::Short(_) => damaged(segment, offset, "cut short"),
-    })
+    }
 }
 
 /// Notes the damage: nobody may compact away what it was.

@@ -3,11 +3,22 @@
 use std::collections::BTreeMap;
 
 use base::{Seqno, VbId};
-use settee_storage::{Backfill, BackfillOptions, CompactBudget, KvStore, Locator, Options, StoreError};
+use settee_storage::{
+    Backfill, BackfillOptions, CompactBudget, KvStore, Locator, Options, RecordKind, StoreError,
+};
 
 use crate::support::{Amnesia, Place, Version, commit, document, drain, options, state, tombstone};
 
-const ORDERED: BackfillOptions = BackfillOptions { unordered: false, keys_only: false, prepares: false };
+const ORDERED: BackfillOptions =
+    BackfillOptions { unordered: false, keys_only: false, values_of: None, prepares: false };
+
+/// Keys alone, with the values of a tenth of them.
+const SOME_VALUES: BackfillOptions =
+    BackfillOptions { keys_only: true, values_of: Some(has_value), ..ORDERED };
+
+fn has_value(kind: RecordKind, key: &[u8]) -> bool {
+    kind == RecordKind::Document && key.ends_with(b"7")
+}
 
 fn compact(store: &dyn KvStore) {
     let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
@@ -89,6 +100,12 @@ fn every_key_comes_once_in_its_newest_version_in_seqno_order() {
                 let found = backfill(store, vb, from, keys_only).unwrap();
                 let bare = |version: &Version| Version { value: Vec::new(), ..version.clone() };
                 assert_eq!(found, expected.iter().map(bare).collect::<Vec<_>>());
+                let found = backfill(store, vb, from, SOME_VALUES).unwrap();
+                let some = |version: &Version| match has_value(version.meta.kind, &version.key) {
+                    true => version.clone(),
+                    false => bare(version),
+                };
+                assert_eq!(found, expected.iter().map(some).collect::<Vec<_>>());
             }
             assert_eq!(store.stats().backfills, 0, "finished ones have let go");
         };
@@ -100,6 +117,32 @@ fn every_key_comes_once_in_its_newest_version_in_seqno_order() {
         check(&store);
         place.kill(store);
         check(&place.open());
+    }
+}
+
+/// The value is behind what is read of a record whose value is not wanted, and larger than a window.
+#[test]
+fn what_a_rule_asks_for_is_read_whole_and_nothing_else_is() {
+    for place in Place::each() {
+        let store = place.open();
+        let bytes = |n: u64| if n == 17 { 600_000 } else { 2_000 };
+        let all: Vec<Version> =
+            (1..=40).map(|n| document(1, &format!("key {n}"), n, vec![n as u8; bytes(n) as usize])).collect();
+        commit(&store, &all).unwrap();
+        store.sync().unwrap();
+        let read = |options| {
+            let before = store.stats().backfill_bytes;
+            let found = backfill(&store, 1, 0, options).unwrap();
+            (found, store.stats().backfill_bytes - before)
+        };
+        let (found, whole) = read(ORDERED);
+        assert_eq!(found, all);
+        let (found, some) = read(SOME_VALUES);
+        let with_values: Vec<_> = found.iter().filter(|version| !version.value.is_empty()).collect();
+        assert_eq!(with_values, [&all[6], &all[16], &all[26], &all[36]]);
+        let (_, none) = read(BackfillOptions { values_of: None, ..SOME_VALUES });
+        assert_eq!(some - none, 600_000 + 3 * 2_000);
+        assert_eq!(whole - some, 36 * 2_000);
     }
 }
 
@@ -378,6 +421,13 @@ fn damage_ends_it_before_anything_that_lies_beyond() {
         let keys_only = BackfillOptions { keys_only: true, ..ORDERED };
         let (seqnos, end) = collect(&mut *store.backfill(VbId(1), Seqno(0), keys_only).unwrap());
         assert!(seqnos == all_but_2 && end.is_ok());
+        let (seqnos, end) = collect(&mut *store.backfill(VbId(1), Seqno(0), SOME_VALUES).unwrap());
+        assert!(seqnos == all_but_2 && end.is_ok(), "of 7 alone the value is read: {seqnos:?} {end:?}");
+        assert_eq!(store.stats().corrupt_count, 1, "noticed once");
+        let others = BackfillOptions { values_of: Some(|_, key| key.ends_with(b"6")), ..SOME_VALUES };
+        let (seqnos, end) = collect(&mut *store.backfill(VbId(1), Seqno(0), others).unwrap());
+        assert_eq!(seqnos, [1, 3, 4, 5]);
+        assert!(matches!(end, Err(StoreError::Corrupt { .. })), "a value that is read is checked: {end:?}");
         // Of a lost key nobody knows the seqno.
         damage(&place, b"key number 8");
         let (seqnos, end) = collect(&mut *store.backfill(VbId(1), Seqno(0), keys_only).unwrap());

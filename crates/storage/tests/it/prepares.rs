@@ -6,7 +6,7 @@ use base::{Seqno, VbId, bucket::DurabilityLevel};
 use settee_storage::{
     BackfillOptions, CompactBudget, KvStore, Marks, Record,
     RecordKind::{self, Abort},
-    StoreError, VbBatch, VbState,
+    StoreError, ValueRule, VbBatch, VbState,
 };
 
 use crate::support::{Amnesia, Place, Version, document, drain, lookup, prepared, same, state, tombstone};
@@ -14,7 +14,8 @@ use crate::support::{Amnesia, Place, Version, document, drain, lookup, prepared,
 const VB: VbId = VbId(6);
 const PREPARE: RecordKind = RecordKind::Prepare(DurabilityLevel::MajorityAndPersistActive);
 const DELETION: RecordKind = RecordKind::PreparedDeletion(DurabilityLevel::PersistToMajority);
-const WITH_PREPARES: BackfillOptions = BackfillOptions { unordered: false, keys_only: false, prepares: true };
+const WITH_PREPARES: BackfillOptions =
+    BackfillOptions { unordered: false, keys_only: false, values_of: None, prepares: true };
 
 fn marks(prepared: u64, completed: u64, visible: u64) -> Marks {
     Marks { prepared: Seqno(prepared), completed: Seqno(completed), visible: Seqno(visible) }
@@ -107,6 +108,10 @@ fn a_backfill_shows_prepares_to_whoever_asks_as_long_as_they_are_open() {
         assert_eq!((opened.end(), opened.marks()), (Seqno(6), marks(4, 3, 5)));
         let open = [first[3].clone(), second[0].clone(), second[1].clone()];
         assert_eq!(drain(opened, VB.get(), 100).unwrap(), open);
+        let values_of: Option<ValueRule> = Some(|kind, _| kind == Abort);
+        let aborts_alone = BackfillOptions { keys_only: true, values_of, ..WITH_PREPARES };
+        let bare = |version: &Version| Version { value: Vec::new(), ..version.clone() };
+        assert_eq!(read(0, aborts_alone), [bare(&open[0]), bare(&open[1]), open[2].clone()]);
         assert_eq!(read(0, BackfillOptions::default()), second[..1]);
     }
 }

@@ -59,7 +59,7 @@ fn backfill(store: &dyn KvStore, memory: &Memory, history: &History, done: &Atom
         let synced =
             memory.0.lock().unwrap().values().map(|(version, _)| version.clone()).collect::<Vec<_>>();
         let synced = synced.iter().filter(|v| v.vb == VbId(vb)).map(|v| v.meta.seqno).max();
-        let options = BackfillOptions { unordered: rng.bool(), keys_only: false, prepares: false };
+        let options = BackfillOptions { unordered: rng.bool(), ..BackfillOptions::default() };
         let opened = store.backfill(VbId(vb), Seqno(0), options).unwrap();
         let end = opened.end();
         assert!(synced.is_none_or(|seqno| seqno <= end));

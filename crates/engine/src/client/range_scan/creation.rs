@@ -207,7 +207,7 @@ pub(super) fn sample<T>(selection: &ScanSelection, items: &mut Vec<T>, hash_of: 
 fn must_exist(shard: &Shard, scan: &Scan, seqno: Seqno) -> Result<(), Status> {
     let Some(store) = &shard.store else { return Err(Status::NotSupported) };
     let Some(before) = seqno.get().checked_sub(1) else { return Err(Status::NotStored) };
-    let options = BackfillOptions { unordered: false, keys_only: true, prepares: false };
+    let options = BackfillOptions { keys_only: true, ..BackfillOptions::default() };
     let mut first = None;
     let mut backfill =
         store.backfill(scan.vb, Seqno(before), options).map_err(|_| Status::TemporaryFailure)?;
