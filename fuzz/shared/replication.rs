@@ -73,7 +73,7 @@ impl Replica for &Checker {
 
     fn marker(&self, inflow: Self::Inflow, marker: &ReplicaMarker, _: Now) -> Result<(), Status> {
         self.at(inflow, |place| {
-            // An empty one is for who has nothing.
+            // An empty one is for a node that has nothing.
             let is_news = marker.end.get() > place.last || (marker.end.get(), place.last) == (0, 0);
             assert!(marker.start.get() <= place.last && is_news);
             assert!(marker.end.get() >= place.end && marker.max_visible <= marker.end);

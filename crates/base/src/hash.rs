@@ -57,7 +57,7 @@ pub fn disk_hash(encoded_key: &[u8], seed: u64) -> u64 {
 }
 
 /// 128 bits of an encoded document key for telling keys apart within one pass over them. `seed` is random and of that
-/// pass alone: who chooses keys cannot choose them to collide.
+/// pass alone: a client that chooses keys cannot choose them to collide.
 #[inline]
 #[must_use]
 pub fn key_fingerprint(encoded_key: &[u8], seed: u64) -> u128 {

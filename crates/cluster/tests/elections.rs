@@ -176,7 +176,7 @@ fn a_flush_in_an_election_without_a_chain_gives_nothing_up() {
 }
 
 #[test]
-fn an_operator_can_go_on_without_whoever_is_waited_for() {
+fn an_operator_can_go_on_without_nodes_that_are_waited_for() {
     let forgetful = VbReport { may_lack: true, ..whole(3) };
     let mut cluster = Cluster::new(electing(&[0, 1], &[0, 1])).with(&[(0, forgetful)]);
     assert_eq!(cluster.elected_within(60_000), None);
@@ -186,7 +186,7 @@ fn an_operator_can_go_on_without_whoever_is_waited_for() {
 }
 
 #[test]
-fn whoever_was_active_before_is_waited_for_unless_it_is_failed_over() {
+fn a_former_active_is_waited_for_unless_it_is_failed_over() {
     let mut cluster = Cluster::new(electing(&[0, 1, 2], &[0, 1, 2])).with(&[(1, whole(5)), (2, whole(5))]);
     assert_eq!(cluster.elected_within(60_000), None);
     assert_eq!(cluster.awaited(), [0]);
@@ -608,8 +608,8 @@ fn left_gracefully(level: u32) -> Cluster {
 /// The copy that is left was opened after that disturbance; `now`: what it says of itself once it stands for election.
 fn is_left_with(now: VbReport) -> Cluster {
     let mut cluster = left_gracefully(LEVEL);
-    let in_doubt = VbReport { role: VbRole::Dead, term: 0, unconfirmed: true, ..now };
-    cluster.copies.insert(1, in_doubt);
+    let unconfirmed = VbReport { role: VbRole::Dead, term: 0, unconfirmed: true, ..now };
+    cluster.copies.insert(1, unconfirmed);
     cluster.run(10_000);
     assert!(
         matches!(cluster.plan().phase, VbPhase::Electing { .. }),

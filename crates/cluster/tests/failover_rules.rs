@@ -117,13 +117,13 @@ impl Cluster {
         let plans = self.meta.buckets["b"].vbs.iter().enumerate().map(|(at, plan)| (VbId(at as u16), plan));
         let is_part = |vb| self.part == Some((NodeId(node), vb));
         let stands = |plan: &VbPlan| matches!(&plan.phase, VbPhase::Electing { among } if among.contains(&NodeId(node)));
-        let is_in_doubt = |vb, plan: &VbPlan| self.crashed == Some((NodeId(node), vb)) && !stands(plan);
+        let is_unconfirmed = |vb, plan: &VbPlan| self.crashed == Some((NodeId(node), vb)) && !stands(plan);
         let place = |plan: &VbPlan| plan.chain.iter().position(|&other| other == NodeId(node));
         let follows = |plan: &VbPlan| self.follow && plan.phase.is_settled() && place(plan).is_some();
         let says = |(vb, plan): &(VbId, &VbPlan)| {
-            is_part(*vb) || is_in_doubt(*vb, plan) || stands(plan) || follows(plan)
+            is_part(*vb) || is_unconfirmed(*vb, plan) || stands(plan) || follows(plan)
         };
-        let role = |vb, plan: &VbPlan| match (is_in_doubt(vb, plan), follows(plan).then(|| place(plan))) {
+        let role = |vb, plan: &VbPlan| match (is_unconfirmed(vb, plan), follows(plan).then(|| place(plan))) {
             (true, _) => VbRole::Dead,
             (false, Some(Some(0))) => VbRole::Active,
             (false, _) => VbRole::Replica,
@@ -132,7 +132,7 @@ impl Cluster {
             vb,
             term: plan.term,
             role: role(vb, plan),
-            unconfirmed: is_in_doubt(vb, plan),
+            unconfirmed: is_unconfirmed(vb, plan),
             vb_uuid: VbUuid(0),
             high_seqno: Seqno(0),
             may_lack: false,
@@ -343,7 +343,7 @@ fn a_server_group_whose_nodes_fall_silent_one_after_the_other_is_failed_over_as_
 }
 
 #[test]
-fn whoever_reports_holds_up_nobodys_failover_however_short_the_timeout() {
+fn a_node_that_reports_holds_up_nobodys_failover_however_short_the_timeout() {
     let mut cluster = Cluster::new(&["a"; 4], 1);
     cluster.apply(&Command::SetAutoFailover {
         enabled: true,
@@ -374,7 +374,7 @@ fn leases_end_before_anybody_is_failed_over() {
 }
 
 #[test]
-fn whoever_was_failed_over_gets_no_lease_before_it_knows() {
+fn a_node_that_was_failed_over_gets_no_lease_before_it_knows() {
     let mut cluster = Cluster::new(&["a", "a", "a", "a"], 1);
     cluster.run(1_000, &[0, 1, 2, 3]);
     let late = cluster.report(3);
@@ -395,7 +395,7 @@ fn whoever_was_failed_over_gets_no_lease_before_it_knows() {
 
 /// Two nodes are left, which need no leases; the one that was failed over may still have one, also when it has left.
 #[test]
-fn who_was_failed_over_by_hand_is_waited_for_as_long_as_it_may_serve() {
+fn a_node_failed_over_by_hand_is_waited_for_as_long_as_it_may_serve() {
     for leaves in [false, true] {
         let mut cluster = Cluster::new(&["a", "a", "a"], 1);
         cluster.run(1_000, &[0, 1, 2]);
@@ -415,7 +415,7 @@ fn who_was_failed_over_by_hand_is_waited_for_as_long_as_it_may_serve() {
 }
 
 #[test]
-fn a_new_leader_waits_for_whoever_has_left_as_well() {
+fn a_new_leader_waits_for_nodes_that_have_left_as_well() {
     let mut cluster = Cluster::new(&["a", "a", "a"], 1);
     cluster.run(1_000, &[0, 1, 2]);
     let lease_ms = cluster.meta.lease_ms().unwrap();
@@ -448,7 +448,7 @@ fn a_flush_ends_no_election_before_the_failed_node_has_stopped() {
 
 /// What the node that was failed over and the third one had acknowledged, the active one may never have had on disk.
 #[test]
-fn who_counted_alone_and_crashed_is_not_elected_before_others_are_asked() {
+fn a_copy_that_counted_alone_and_crashed_is_not_elected_before_others_are_asked() {
     let mut cluster = Cluster::new(&["a", "a", "a", "a"], 2);
     cluster.run(1_000, &[0, 1, 2, 3]);
     let nodes = vec![NodeId(3)];

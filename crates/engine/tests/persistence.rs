@@ -151,7 +151,7 @@ fn the_deleted_does_not_come_back() {
 }
 
 #[test]
-fn a_durable_write_is_seen_when_it_is_synced_whoever_still_waits() {
+fn a_durable_write_is_seen_when_it_is_synced_though_nobody_waits_any_more() {
     let mut rig = rig();
     let (vb, key) = rig.key(KEY);
     store(&rig, KEY, Store::set(b"before")).unwrap();
@@ -447,7 +447,7 @@ fn an_expired_document_that_cannot_be_read_is_not_tried_over_and_over() {
 }
 
 #[test]
-fn whoever_writes_is_told_that_the_disk_does_not_answer() {
+fn a_writer_is_told_that_the_disk_does_not_answer() {
     let mut rig = rig();
     store(&rig, KEY, Store::set(b"value")).unwrap();
     rig.flush();

@@ -215,7 +215,7 @@ fn a_snapshot_names_the_last_visible_mutation() {
 }
 
 #[test]
-fn a_feed_tells_prepares_and_what_became_of_them_to_whoever_asks() {
+fn a_feed_tells_prepares_and_what_became_of_them_to_a_reader_that_asks() {
     use FeedKind::{Abort, Mutation, Prepare};
     let mut rig = rig();
     rig.flush();

@@ -228,7 +228,7 @@ fn a_disk_that_has_not_heard_how_late_it_is() {
 }
 
 #[test]
-fn memory_by_whoever_has_it() {
+fn memory_by_its_holder() {
     let mut of_keys = rig(4 * MIB);
     assert!(fill(&mut of_keys, b"", true).contains("keys and metadata"));
 

@@ -175,7 +175,7 @@ fn nobody_waits_for_a_disk_that_stands_still_but_who_asked_it() {
         let rig = rig(&clock);
         clock.stop_after(requests);
         let is_done = std::thread::scope(|scope| {
-            // Given back also when something fails here: who works is waited for in any case.
+            // Given back also when something fails here: a thread that works is waited for in any case.
             let still = clock.still.lock();
             let done = SaysDone(told.clone());
             scope.spawn(|| {

@@ -516,7 +516,7 @@ fn a_tombstone_is_not_created_over_another() {
                     rig.flush();
                 }
             }
-            // A document is made over a tombstone all the same, and who looks may change it.
+            // A document is made over a tombstone all the same, and a client that sees it may change it.
             let looking = SubdocMutation {
                 precondition: Precondition::Any,
                 access_deleted: true,

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_builds_or_still_counts_follows_too() {
+    fn a_node_that_builds_or_still_counts_follows_too() {
         let plan = VbPlan { joint: Some(vec![A, B]), building: vec![NodeId(3)], ..settled(&[A, C]) };
         let topology = Topology { chains: vec![vec![A, C], vec![A, B]], copies: 2, to_disk: false };
         assert_eq!(duty(&plan, A, false, 2), Duty::Lead(topology));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hands_over_seals_and_feeds_all_that_come_after() {
+    fn a_node_that_hands_over_seals_and_feeds_all_that_come_after() {
         let phase = VbPhase::Handover { to: C, after: vec![C, B] };
         let plan = VbPlan { phase, ..settled(&[A, B]) };
         assert_eq!(duty(&plan, A, false, 2), Duty::Seal);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_failed_over_does_not_stand_for_election() {
+    fn a_node_that_was_failed_over_does_not_stand_for_election() {
         let plan =
             VbPlan { phase: VbPhase::Electing { among: vec![B] }, joint: Some(vec![A, B]), ..settled(&[B]) };
         assert_eq!(duty(&plan, A, true, 2), Duty::Keep);

@@ -467,7 +467,7 @@ fn a_copy_that_counts_and_is_begun_anew_is_told_of() {
 }
 
 #[test]
-fn who_builds_reports_how_far_it_is() {
+fn a_node_that_builds_reports_how_far_it_is() {
     let mut node = Node::new(C, BucketKind::Couchbase, &[A, B]);
     node.plan(1, VbPlan { building: vec![C], ..VbPlan::settled(vec![A, B], 1) });
     node.settle();
@@ -485,7 +485,7 @@ fn who_builds_reports_how_far_it_is() {
 }
 
 #[test]
-fn who_builds_reports_that_an_index_lags() {
+fn a_node_that_builds_reports_that_an_index_lags() {
     let mut node = Node::new(C, BucketKind::Couchbase, &[A, B]);
     node.plan(1, VbPlan { building: vec![C], ..VbPlan::settled(vec![A, B], 1) });
     node.settle();

@@ -198,7 +198,7 @@ pub enum Verdict {
     Live,
     /// A newer version is synced: drop it.
     Dead,
-    /// Memory does not know the key: the store decides by its own index, and keeps the record when in doubt.
+    /// Memory does not know the key: the store decides by its own index, and keeps the record where that does not tell.
     Unknown,
 }
 

@@ -232,7 +232,7 @@ impl Core {
             self.sync_dir()?;
         }
         count(&self.counters.syncs, u64::from(!snapshot.files.is_empty()));
-        // Order matters: who learns that it is synced finds it in a backfill.
+        // Order matters: a reader that learns that it is synced finds it in a backfill.
         self.synced_highs.advance(&snapshot.highs);
         self.synced.advance(snapshot.end);
         Ok(())

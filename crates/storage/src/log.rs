@@ -46,8 +46,8 @@ impl Core {
     /// What the disk answers, unless that is that it is full.
     pub(crate) fn set_aside(&self) -> Result<bool, StoreError> {
         if self.compaction_reserve.is_released() {
-            // A step that goes on is using what it was given, and takes it back when it ends. If none does, there may be room again
-            // and nobody to notice but who asks.
+            // A step that goes on is using what it was given, and takes it back when it ends. If none does, there may be room again,
+            // which only a thread that asks notices.
             return self.compact_lock.try_lock().map_or(Ok(false), |_no_step| compact::take_back(self));
         }
         Ok(self.compaction_reserve.settle()? && self.reserve.restore()?)

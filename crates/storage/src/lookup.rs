@@ -122,7 +122,7 @@ pub(crate) fn scan_recovered(
     let set = core.segments();
     let recovered: Vec<u32> =
         set.values().filter(|segment| !is_new(segment)).map(|segment| segment.id).collect();
-    // Nobody but who reads one just now keeps it on the disk.
+    // Only a thread that reads one just now keeps it on the disk.
     drop(set);
     let left = recovered.into_iter().filter_map(|id| core.segment(id));
     scan_segments(core, left, None, Seqno(0), true, visit)

@@ -17,7 +17,7 @@ pub(crate) struct AtomicPosition(AtomicU64);
 
 impl AtomicPosition {
     pub(crate) fn load(&self) -> Position {
-        // Acquire pairs with the release below: who sees the position sees what was done before it was published.
+        // Acquire pairs with the release below: a reader that sees the position sees what was done before it was published.
         let packed = self.0.load(Ordering::Acquire);
         Position { segment: (packed >> 32) as u32, offset: (packed & 0xffff_ffff) * UNIT }
     }

@@ -103,13 +103,13 @@ impl Segment {
     }
 
     pub(crate) fn data_end(&self) -> u64 {
-        // Pairs with `publish`: who sees the end sees the bytes, written before.
+        // Pairs with `publish`: a reader that sees the end sees the bytes, written before.
         self.data_end.load(Ordering::Acquire)
     }
 
     /// Makes a batch part of the segment.
     pub(crate) fn publish(&self, staged: &Staged, data_end: u64) {
-        // Order matters: who finds an entry must find its bytes below the data's end.
+        // Order matters: a reader that finds an entry must find its bytes below the data's end.
         self.data_end.store(data_end, Ordering::Release);
         if let Index::Memory(index) = &mut *self.index.write() {
             index.add(staged);

@@ -226,7 +226,7 @@ impl Core {
     }
 
     pub(crate) fn incarnation(&self, vb: VbId) -> u32 {
-        // Pairs with the release in `reset`: who sees the new incarnation sees what was set before it.
+        // Pairs with the release in `reset`: a thread that sees the new incarnation sees what was set before it.
         self.incarnations.get(usize::from(vb.get())).map_or(0, |number| number.load(Ordering::Acquire))
     }
 

@@ -351,6 +351,21 @@ fn sentences_name_their_actor() {
     assert!(wrong.is_empty(), "\n{}\n\nInstead of\n{}\n", wrong.join("\n"), help.join("\n"));
 }
 
+/// The name of a test is a sentence as well.
+#[test]
+fn names_of_functions_name_their_actor() {
+    let counts: BTreeMap<String, usize> = code()
+        .into_iter()
+        .filter(|source| !source.path.starts_with("crates/tidy/"))
+        .map(|source| {
+            let names = source.text.matches("fn who_").count() + source.text.matches("whoever_").count();
+            (source.path, names)
+        })
+        .filter(|(_, names)| *names > 0)
+        .collect();
+    check(&judge("name", 0, &counts));
+}
+
 #[test]
 fn sentences_can_be_read_once() {
     let (mut counts, mut shown, mut seen) = (BTreeMap::new(), Vec::new(), 0);

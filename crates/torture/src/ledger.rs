@@ -208,9 +208,9 @@ mod tests {
         ledger.refused(3, was);
         assert!(!ledger.known(3).is_ambiguous());
         let first = ledger.begin_write(3);
-        let doubted = ledger.known(3);
+        let ambiguous = ledger.known(3);
         assert_eq!(ledger.begin_write(3), first, "written again as it was");
-        ledger.refused(3, doubted);
+        ledger.refused(3, ambiguous);
         assert!(ledger.known(3).allows(Some(2)), "the first attempt may yet have been executed");
     }
 

@@ -326,15 +326,18 @@ fn hold_more(
 
 /// An answer that counts until the client has taken it.
 fn send(value: &Value, held: Option<SemaphorePermit<'static>>) -> Reply {
-    struct Held(String, #[expect(dead_code, reason = "it ends with the answer")] SemaphorePermit<'static>);
-    impl AsRef<[u8]> for Held {
+    struct Permitted(
+        String,
+        #[expect(dead_code, reason = "it ends with the answer")] SemaphorePermit<'static>,
+    );
+    impl AsRef<[u8]> for Permitted {
         fn as_ref(&self) -> &[u8] {
             self.0.as_bytes()
         }
     }
     let text = value.to_string();
     let body = match held {
-        Some(held) => Bytes::from_owner(Held(text, held)),
+        Some(held) => Bytes::from_owner(Permitted(text, held)),
         None => text.into(),
     };
     reply::with_body(StatusCode::OK, "application/json", body.into())

@@ -163,7 +163,7 @@ fn a_node_that_was_failed_over_shows_what_the_leader_says_of_others() {
 }
 
 #[test]
-fn who_sends_a_change_is_judged_by_what_was_agreed_on_before_too() {
+fn the_sender_of_a_change_is_judged_by_what_was_agreed_on_before_too() {
     let node = TestNode::initialized();
     let form = Some("password=password&roles=cluster_admin");
     assert_eq!(node.send("PUT", "/settings/rbac/users/local/first", ADMIN, form).status, 200);

@@ -106,7 +106,7 @@ fn what_opens_a_bucket_to_clients_without_a_user_needs_the_right_over_security()
 }
 
 #[test]
-fn whoever_adds_a_node_has_the_right_over_security() {
+fn only_a_user_with_the_right_over_security_adds_a_node() {
     let (node, second) = (with_user("cluster_admin"), TestNode::fresh_with_uuid("2222"));
     let form = format!("hostname=http://{}&user=&password=&services=kv", second.address);
     let add = |by| node.send("POST", "/controller/addNode", by, Some(&form));

@@ -123,7 +123,7 @@ pub(crate) fn assert_has(client: &mut Client, documents: &BTreeMap<String, Strin
     }
 }
 
-/// No document is lost, while too few copies are left for what was in doubt to be settled.
+/// No document is lost, while too few copies are left to settle the prepares that an election has to decide.
 fn assert_none_is_lost(client: &mut Client, documents: &BTreeMap<String, String>) {
     for (key, value) in documents {
         if let Some(found) = settled(client, key) {
@@ -228,7 +228,7 @@ fn a_flush_empties_every_copy_for_good() {
     assert_lacks(&mut client, &gone);
     let kept = write_durably(&mut client, "after", 200);
 
-    // Replicas take the place of one node's copies, and what that node has on disk comes back with it. What is in doubt when
+    // Replicas take the place of one node's copies, and what that node has on disk comes back with it. A prepare that is open when
     // a node is lost is another matter: here every copy is to be whole.
     eventually("every replica is whole", || {
         let pool = rest.get_json("/pools/default").ok()?;

@@ -55,7 +55,7 @@ fn a_copy_in_memory_that_was_restarted_waits_for_one_that_is_paused() {
     });
     let mut writer = eventually("the bucket is served", || client(&cluster));
     writer.patience = SOON;
-    let mut in_doubt = BTreeMap::new();
+    let mut ambiguous = BTreeMap::new();
     for number in 0..300 {
         let (key, value) = (format!("key-{number}"), format!("value-{number}"));
         let vb = usize::from(writer.map().vbucket_of(key.as_bytes()).get());
@@ -65,9 +65,9 @@ fn a_copy_in_memory_that_was_restarted_waits_for_one_that_is_paused() {
         let options =
             client::WriteOptions { durability: Some(DurabilityLevel::Majority), ..Default::default() };
         writer.store(Opcode::Set, key.as_bytes(), value.as_bytes(), &options).unwrap();
-        in_doubt.insert(key, value);
+        ambiguous.insert(key, value);
     }
-    assert!(!in_doubt.is_empty(), "{chains:?}");
+    assert!(!ambiguous.is_empty(), "{chains:?}");
 
     let [restarted, paused] = [RESTARTED, PAUSED].map(|node| cluster.nodes[node].rest());
     cluster.nodes[PAUSED].pause();
@@ -80,18 +80,18 @@ fn a_copy_in_memory_that_was_restarted_waits_for_one_that_is_paused() {
         Some(nodes.iter().any(|other| other["hostname"] == node && other["status"] == status))
     };
     eventually("one is back, and the other one is missed", || {
-        assert_none_is_denied(&mut client(&cluster)?, &in_doubt);
+        assert_none_is_denied(&mut client(&cluster)?, &ambiguous);
         (is(&restarted, "healthy")? && is(&paused, "unhealthy")?).then_some(())
     });
     // The leader has looked by now, and goes on to look.
     for _ in 0..3 {
-        assert_none_is_denied(&mut client(&cluster).unwrap(), &in_doubt);
+        assert_none_is_denied(&mut client(&cluster).unwrap(), &ambiguous);
     }
     cluster.nodes[PAUSED].resume();
     eventually("every document is served again", || {
         let mut client = client(&cluster)?;
-        assert_none_is_denied(&mut client, &in_doubt);
-        are_read(&mut client, &in_doubt).then_some(())
+        assert_none_is_denied(&mut client, &ambiguous);
+        are_read(&mut client, &ambiguous).then_some(())
     });
 }
 

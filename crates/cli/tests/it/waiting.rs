@@ -53,7 +53,7 @@ fn loading_songs_says_what_it_waits_for() {
 }
 
 #[test]
-fn who_gives_up_says_why() {
+fn a_command_that_gives_up_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let node = without_space(dir.path());
     let target = Target::discover(Protocol::Couchbase, &node.kv(), login("app")).unwrap();

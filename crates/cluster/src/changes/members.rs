@@ -22,7 +22,7 @@ const FAILOVERS: std::ops::RangeInclusive<u32> = 1..=100;
 /// Part of the failover delay for which actives may serve without being heard: the rest is for what clocks and networks
 /// do in between.
 const LEASE_PERCENT: u64 = 70;
-/// The longest lease. Longer than it takes to elect another leader; who was failed over by hand is waited for as long.
+/// The longest lease. Longer than it takes to elect another leader; a node that was failed over by hand is waited for as long.
 const LEASE_MAX_MS: u64 = 5_000;
 /// Removed nodes whose keys are remembered. The group lets each of them go within moments.
 const PARTED_MAX: usize = 64;

@@ -64,7 +64,7 @@ impl VbPlan {
         }
     }
 
-    /// The chain whose members have to be asked what they have, when that is in doubt. Until the new chain has caught
+    /// The chain whose members have to be asked what they have, when that is not known. Until the new chain has caught
     /// up, this is the one that writers had to reach before the last change.
     #[must_use]
     pub fn counted(&self) -> &[NodeId] {

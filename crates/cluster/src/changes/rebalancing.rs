@@ -63,7 +63,7 @@ pub(crate) enum Flaw {
     /// It was begun anew, and has not what it acknowledged before; or nothing is known of it.
     Part,
     /// It was opened after an unclean stop: what it had in memory is gone.
-    Doubt,
+    MayLack,
 }
 
 /// Nodes that come back, with what they hold, by the rebalance under way, or came back by one that was stopped. An

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_failed_over_serves_nothing_before_it_has_stopped_though_those_left_need_no_leases() {
+    fn a_node_that_was_failed_over_serves_nothing_before_it_has_stopped_though_those_left_need_no_leases() {
         let lease = Lease::default();
         lease.follow(&metadata(true), true, 1_000);
         let mut without_it = metadata(true);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_just_started_has_none() {
+    fn a_node_that_has_just_started_has_none() {
         let lease = Lease::default();
         lease.follow(&metadata(true), true, 1_000);
         assert!(lease.has_run_out(|| 1_000));

@@ -54,8 +54,8 @@ impl Orchestrator {
             return Some(Flaw::Part);
         }
         let copy = self.heard.copy(node, bucket, vb)?;
-        let in_doubt = copy.may_lack || (copy.unconfirmed && copy.role != VbRole::Active);
-        (!copy.complete).then_some(Flaw::Part).or(in_doubt.then_some(Flaw::Doubt))
+        let may_lack = copy.may_lack || (copy.unconfirmed && copy.role != VbRole::Active);
+        (!copy.complete).then_some(Flaw::Part).or(may_lack.then_some(Flaw::MayLack))
     }
 
     /// Whether no active node serves by earlier settings than those of now. Each has said that it knows those of now,

@@ -95,7 +95,7 @@ impl Divergence {
                 named.entry(node).or_insert(index);
             }
         }
-        // One that is known to be wrong makes nobody else doubtful.
+        // One that is known to be wrong makes no other copy suspect.
         self.undecided.retain(|node, _| !self.fenced.contains_key(node));
         if self.undecided.len() < 2 {
             self.undecided.clear();

@@ -163,12 +163,12 @@ impl Heard {
     }
 
     /// Copies of a bucket that have been opened after an unclean stop and are not confirmed yet.
-    pub(super) fn in_doubt(&self, bucket: &BucketUuid) -> BTreeSet<(NodeId, VbId)> {
+    pub(super) fn unconfirmed(&self, bucket: &BucketUuid) -> BTreeSet<(NodeId, VbId)> {
         let copies = self.voices.iter().filter_map(|(&node, voice)| Some((node, voice.copies.get(bucket)?)));
-        let doubted = copies.flat_map(|(node, copies)| {
+        let unconfirmed = copies.flat_map(|(node, copies)| {
             copies.values().filter(|copy| copy.unconfirmed).map(move |copy| (node, copy.vb))
         });
-        doubted.collect()
+        unconfirmed.collect()
     }
 
     /// What copying a vBucket from that node would send, as far as it has said.

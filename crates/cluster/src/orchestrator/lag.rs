@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_or_has_waited_tells_of_the_link() {
+    fn a_copy_that_waits_or_has_waited_tells_of_the_link() {
         let mut idle = Lag::unknown(0);
         idle.look(Some((Seqno(7), Seqno(7))), 0);
         assert_eq!((idle.millis(10), idle.telling(10)), (Some(0), None));

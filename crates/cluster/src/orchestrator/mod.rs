@@ -294,11 +294,11 @@ impl Orchestrator {
         let mut notes = Notes::new();
         for bucket in meta.buckets.values() {
             let before = self.notes.remove(&bucket.uuid).unwrap_or_default();
-            let doubted = self.heard.in_doubt(&bucket.uuid);
+            let unconfirmed = self.heard.unconfirmed(&bucket.uuid);
             let mut taken = BTreeMap::new();
             for (at, plan) in bucket.vbs.iter().enumerate() {
                 let vb = VbId(at as u16);
-                if plan.is_quiet() && !plan.active().is_some_and(|node| doubted.contains(&(node, vb))) {
+                if plan.is_quiet() && !plan.active().is_some_and(|node| unconfirmed.contains(&(node, vb))) {
                     continue;
                 }
                 let active = plan.active().and_then(|node| self.heard.copy(node, &bucket.uuid, vb));

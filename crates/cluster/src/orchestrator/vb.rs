@@ -64,8 +64,8 @@ const PRESSED_PATIENCE_MS: u64 = 30_000;
 /// longer than a few seconds takes a quarter longer at most.
 const INDEX_PATIENCE_MS: u64 = 2_000;
 const INDEX_PATIENCE_PART: u64 = 5;
-/// How long an active copy is given to say that it is in doubt no longer, before its chain is asked.
-const DOUBT_PATIENCE_MS: u64 = 300;
+/// How long an active copy is given to be confirmed after an unclean stop, before its chain is asked.
+const CONFIRM_PATIENCE_MS: u64 = 300;
 /// The same right after an election.
 const ELECTED_PATIENCE_MS: u64 = 5_000;
 /// How long an election waits for nodes that are there and say nothing of their copies. Such a node opens the bucket, or cannot
@@ -125,7 +125,7 @@ impl Scene<'_> {
             return self.elect(among);
         }
         let Some(&active) = self.plan.chain.first() else { return self.revive() };
-        if self.is_in_doubt(active) {
+        if self.stays_unconfirmed(active) {
             let alone = self.plan.is_alone();
             return match self.plan.phase {
                 // Nobody could say better: once it need not hand over it confirms itself.
@@ -159,9 +159,9 @@ impl Scene<'_> {
     }
 
     /// Whether the active copy has been opened after an unclean stop, and does not serve before others have been asked.
-    fn is_in_doubt(&self, active: NodeId) -> bool {
+    fn stays_unconfirmed(&self, active: NodeId) -> bool {
         let just_elected = self.plan.kept.is_empty() && self.plan.joint.as_deref() == Some(&[active][..]);
-        let patience = if just_elected { ELECTED_PATIENCE_MS } else { DOUBT_PATIENCE_MS };
+        let patience = if just_elected { ELECTED_PATIENCE_MS } else { CONFIRM_PATIENCE_MS };
         self.any_copy(active).is_some_and(|copy| copy.unconfirmed && copy.role != VbRole::Active)
             && self.waited_ms() >= patience
     }

@@ -20,7 +20,7 @@ const CLAIMS: [u8; 7] = [APPEND, SNAPSHOT, HEARTBEAT, TIMEOUT_NOW, VOTE, PRE_VOT
 const TRANSFER: &[u8] = b"CampaignTransfer";
 /// Steps after which a group of healthy members has done what is to be done.
 const SOON: usize = 100;
-/// For so many ticks without a leader a member goes on to doubt nodes that were failed over.
+/// For so many ticks without a leader a member goes on to distrust nodes that were failed over.
 const LEADERLESS: usize = 100;
 
 fn run(simulation: &mut Simulation, steps: usize) {

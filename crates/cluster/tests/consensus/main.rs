@@ -94,7 +94,7 @@ fn without_faults_there_is_one_leader_from_beginning_to_end() {
 }
 
 #[test]
-fn whoever_reads_knows_all_that_was_acknowledged_before() {
+fn a_reader_knows_all_that_was_acknowledged_before() {
     for seed in seeds() {
         let mut simulation = Simulation::new(seed, 1 + (seed % 7) as u16, Faults::ALL);
         simulation.is_read = true;
@@ -175,7 +175,7 @@ fn a_leader_whose_disk_stalls_lets_somebody_else_lead() {
 
 /// Takes away half of the nodes or more, dead or merely out of reach, and lets the others form the group anew.
 #[test]
-fn survivors_form_the_group_anew_and_whoever_was_lost_joins_them() {
+fn survivors_form_the_group_anew_and_lost_members_join_them() {
     for seed in seeds() {
         let nodes = 2 + (seed % 8) as usize;
         let faults = Faults { drop: 3, delay: 5, slow_disk: true, ..Faults::NONE };

@@ -281,7 +281,7 @@ impl Simulation {
         self.start(node);
     }
 
-    /// Every node reports to who leads, which compares what they have made of the log and fences those that differ from most.
+    /// Every node reports to the leader, which compares what they have made of the log and fences those that differ from most.
     pub(crate) fn compare(&mut self) {
         let Some(leader) = self.leader() else { return };
         let metadata = Arc::clone(self.node(leader).metadata());

@@ -348,7 +348,7 @@ fn what_is_written_while_a_handover_is_being_agreed_on_does_not_count_as_latenes
 }
 
 #[test]
-fn whoever_leads_since_gives_a_handover_no_more_time_nor_tries_it_again() {
+fn a_new_leader_gives_a_handover_no_more_time_nor_tries_it_again() {
     let (world, new) = one_is_handed_over_to();
     are_given_up_once(world, new, ELECTION_MS + FIRST_TRY_MS, (0, World::change_leader));
 }

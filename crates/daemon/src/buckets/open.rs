@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_attends_to_open_buckets_does_not_wait_for_one_that_is_being_opened_or_dropped() {
+    fn a_thread_that_attends_to_open_buckets_does_not_wait_for_one_that_is_being_opened_or_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let buckets = open_buckets(dir.path(), &metadata_with_bucket(&BucketUuid("open".into())));
         let changing = buckets.changing.lock();
@@ -636,7 +636,7 @@ mod tests {
 
     /// A thread of the bucket is at a disk that hangs.
     #[test]
-    fn who_carries_out_metadata_does_not_wait_for_the_disk_of_a_dropped_bucket() {
+    fn carrying_out_metadata_does_not_wait_for_the_disk_of_a_dropped_bucket() {
         let dir = tempfile::tempdir().unwrap();
         let uuid = BucketUuid("hanging".into());
         let metadata = metadata_with_bucket(&uuid);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_processor_longer_than_it_has_one_meets_contention() {
+    fn a_thread_that_waits_for_a_processor_longer_than_it_has_one_meets_contention() {
         let turns =
             |ran, waited| Turns { ran: Duration::from_micros(ran), waited: Duration::from_micros(waited) };
         let mut contention = Contention::default();

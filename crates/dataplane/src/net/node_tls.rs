@@ -1,7 +1,7 @@
 //! How nodes know one another under TLS.
 //!
 //! What clients are shown is the operator's business: a certificate of his, or one that the node has made itself. Nodes know one
-//! another by their keys: who asks for `node-3.keys.settee.internal` is shown a certificate of the key, signed by nobody else.
+//! another by their keys: a peer that asks for `node-3.keys.settee.internal` is shown a certificate of the key, signed by nobody else.
 //!
 //! While some node has no key, what nodes are shown is the cluster's. Each signs a certificate for itself with the cluster's authority, for
 //! a name that nothing else has and that goes by its number: `node-3.settee.internal`. The dialling node asks for that name, so the port
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn who_this_node_is_changes_with_its_cluster() {
+    fn the_identity_of_this_node_changes_with_its_cluster() {
         let authority = new_authority().unwrap();
         let node = known_as(1, &authority);
         let other = known_as(0, &authority);

@@ -68,7 +68,7 @@ mod tests {
     const WAITER: Waiter = Waiter { worker: 0, connection: 1, ticket: 2 };
 
     #[test]
-    fn who_waits_is_told_once_and_what_is_too_much_is_left_out() {
+    fn a_waiter_is_told_once_and_what_is_too_much_is_left_out() {
         let keys = [&b"a"[..], b"b", b"c"].map(Box::from).to_vec();
         let gathering = Gathering::new(WAITER, keys);
         let packet = |bytes: usize| Ok(vec![7; bytes].into());

@@ -291,7 +291,7 @@ fn a_client_that_does_not_ask_is_told_of_no_newer_map_while_a_rebalance_goes_on(
 }
 
 #[test]
-fn whoever_asks_for_what_has_moved_gets_the_map_that_nobody_is_told_of_yet() {
+fn a_client_that_asks_for_what_has_moved_gets_the_map_that_nobody_is_told_of_yet() {
     let mut node = Node::new();
     let [mut asking, mut waiting] = [(); 2].map(|()| {
         let mut wire = node.connect(ListenerKind::Kv);

@@ -143,7 +143,7 @@ fn what_a_connection_has_sent_is_counted_beyond_its_end() {
 }
 
 #[test]
-fn a_durable_write_is_told_as_prepare_and_commit_to_whoever_asked_for_that() {
+fn a_durable_write_is_told_as_prepare_and_commit_to_a_consumer_that_asked_for_that() {
     let node = Node::with_disk();
     for asks in [true, false] {
         let mut consumer = wire(&node, &[Feature::Collections]);
@@ -225,7 +225,7 @@ fn heard(consumer: &mut Wire, node: &Node) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_namesake_takes_over_and_whoever_goes_leaves_nothing() {
+fn a_namesake_takes_over_and_a_consumer_that_goes_leaves_nothing() {
     let node = Node::new();
     let (workers, address) = node.serve(ListenerKind::Kv, &options());
     let uuid = node.bucket_uuid("travel");

@@ -303,7 +303,7 @@ fn a_durable_write_is_answered_when_the_other_node_has_it() {
     pair.stop();
 }
 
-/// A way to an address, which loses what is sent over it from a moment on; who connects later has a way that works.
+/// A way to an address, which loses what is sent over it from a moment on; a later connection has a way that works.
 struct Way {
     address: SocketAddr,
     /// Of the connections that there are.

@@ -81,7 +81,7 @@ fn in_order_the_connection_waits_and_goes_on_in_order() {
 }
 
 #[test]
-fn who_may_not_write_is_told_so_at_once_and_takes_no_turn() {
+fn a_user_who_may_not_write_is_told_so_at_once_and_takes_no_turn() {
     let mut node = Node::with_disk();
     node.put_user("looker", "lookerpw", "data_reader[disk]");
     let mut writer = wire(&node, &[Feature::UnorderedExecution]);

@@ -167,7 +167,7 @@ fn a_user_of_one_collection_is_told_of_no_scope_but_its_own() {
 }
 
 #[test]
-fn a_scan_is_ended_by_whoever_may_scan_its_collection_and_nobody_else() {
+fn a_scan_is_ended_by_a_user_who_may_scan_its_collection_and_nobody_else() {
     let mut node = Node::with_disk();
     node.apply(&Command::CreateScope { bucket: "disk".into(), scope: "inner".into() });
     node.apply(&Command::CreateCollection {

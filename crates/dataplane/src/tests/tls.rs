@@ -135,7 +135,7 @@ fn a_tls_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn whoever_does_not_speak_tls_is_closed_and_whoever_hesitates_disturbs_nobody() {
+fn a_client_that_does_not_speak_tls_is_closed_and_one_that_hesitates_disturbs_nobody() {
     let node = Node::new();
     let certificate = certificate();
     let (workers, address) = serve(&node, &certificate);

@@ -34,7 +34,7 @@ pub use crate::pressure::pacing::WAIT_MILLIS_MAX as PACED_MILLIS_MAX;
 
 /// Most bytes committed per sync where the disk is fast, and where it is slow.
 const SYNC_BYTES_MAX: u64 = 64 << 20;
-/// One sync should take about this long: what is measured by its end, and who waits for it, does not like jerks.
+/// One sync should take about this long: what is measured by its end suffers from jerks, and so do those that wait for it.
 const SYNC_MILLIS: u64 = 250;
 /// Share of the quota that waiting mutations may take before their connections are not read any more.
 const WAITING_SHARE: u64 = 64;
@@ -162,7 +162,7 @@ impl Bucket {
         let mut pacing = self.gatekeeper.pacer.lock();
         let going = match self.options.kind {
             BucketKind::Couchbase => pacing.pacer.observe(now.mono_millis, &self.load_at(pressure)),
-            // Nothing drains: who waited would wait in vain.
+            // Nothing drains: a writer would wait in vain.
             BucketKind::Ephemeral | BucketKind::Memcached => Vec::new(),
         };
         let is_paced = pacing.pacer.is_paced();

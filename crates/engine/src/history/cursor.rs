@@ -144,7 +144,7 @@ mod tests {
 
     /// The reading thread may take a place away that a feed has just begun to use; nothing would come there any more.
     #[test]
-    fn whoever_waits_at_a_place_that_goes_is_woken() {
+    fn a_reader_that_waits_at_a_place_that_goes_is_woken() {
         let (now, woken) = (Now { wall_nanos: 1 << 60, mono_millis: 0 }, Arc::new(Woken::default()));
         let options =
             BucketOptions { kind: BucketKind::Ephemeral, vbuckets: 1, ..BucketOptions::new("b", 64 << 20) };

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_is_passed_over_until_it_asks() {
+    fn an_owner_that_takes_nothing_is_passed_over_until_it_asks() {
         let mut turns = Turns::default();
         (0..2).for_each(|job| turns.push(owner(1), job));
         turns.push(owner(2), 10);

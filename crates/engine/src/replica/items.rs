@@ -57,7 +57,7 @@ impl Bucket {
             };
             (commits, is_history)
         };
-        // Made without the lock: values may be large. Nobody else changes what a replica holds meanwhile but who voids the
+        // Made without the lock: values may be large. Nothing else changes what a replica holds meanwhile but the voiding of the
         // inflow.
         let new = self.replica_version(&env, inflow.vb, item, commits.as_ref(), is_history);
         commits.into_iter().for_each(|held| shard.release(held));

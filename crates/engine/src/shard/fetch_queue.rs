@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_place_is_told_when_there_is_one_again() {
+    fn a_fetch_that_finds_no_place_is_told_when_there_is_one_again() {
         let mut queue = FetchQueue::default();
         assert_eq!(queue.push(key(0), waiter(0)), Pushed::First);
         for number in 1..KEYS_MAX {

@@ -298,7 +298,7 @@ impl VBucket {
         key: HashedKey<'_>,
         deferred: &mut DeferredEffects<'_>,
     ) -> Result<Found, Refusal> {
-        if self.pending.is_doubtful(key) {
+        if self.pending.may_be_visible(key) {
             return Err(Status::SyncWriteReCommitInProgress.into());
         }
         let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);

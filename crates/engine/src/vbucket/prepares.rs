@@ -12,7 +12,7 @@
 //!
 //! A replica holds the prepares that it is told of until it is told what became of them. When it becomes the active, those
 //! that are open may have been acknowledged: they need a majority again, and are never aborted. Until they have
-//! one their keys cannot be read ([`Prepares::is_doubtful`]): clients may have been told that they are written. The same goes for
+//! one their keys cannot be read ([`Prepares::may_be_visible`]): clients may have been told that they are written. The same goes for
 //! those that a restart finds; where one copy is a majority, they are committed before anything is served. So a write that
 //! was answered as ambiguous can still appear then.
 //!
@@ -103,9 +103,9 @@ impl Prepares {
     }
 
     /// Whether a durable write of the key is in progress that another node may have committed, and answered. The key's
-    /// value is not known before the write is committed here.
+    /// value is not known before the write is committed here. As in Couchbase, such a prepare may be visible already.
     #[inline]
-    pub(crate) fn is_doubtful(&self, key: HashedKey<'_>) -> bool {
+    pub(crate) fn may_be_visible(&self, key: HashedKey<'_>) -> bool {
         self.open.get(key.hash, key.key.encoded()).is_some_and(|prepare| !prepare.is_own)
     }
 

@@ -250,10 +250,10 @@ fn promotion_takes_over_what_is_in_progress_and_neither_loses_nor_invents() {
         assert_eq!(status(&replica).prepares, 2);
         // Clients may have been answered: neither the version before is to be seen nor its absence.
         for key in [&b"\0kept"[..], b"\0old"] {
-            let doubtful = Status::SyncWriteReCommitInProgress;
-            assert_eq!(get(&replica, key), Err(doubtful));
+            let uncommitted = Status::SyncWriteReCommitInProgress;
+            assert_eq!(get(&replica, key), Err(uncommitted));
             let (vb, hashed) = replica.key(key);
-            assert_eq!(replica.bucket.observe(vb, hashed, replica.now()).err(), Some(doubtful.into()));
+            assert_eq!(replica.bucket.observe(vb, hashed, replica.now()).err(), Some(uncommitted.into()));
             assert_eq!(set(&replica, key, b"n", DurabilityLevel::None), Err(Status::SyncWriteInProgress));
             let replace = Store { mode: StoreMode::Replace, ..Store::set(b"n") };
             let replaced = replica.run(key, |bucket, vb, key| bucket.store(vb, key, &replace, replica.now()));
@@ -275,7 +275,7 @@ fn promotion_takes_over_what_is_in_progress_and_neither_loses_nor_invents() {
 }
 
 #[test]
-fn who_waits_at_a_handover_is_answered_by_what_the_next_active_does() {
+fn a_writer_that_waits_at_a_handover_is_answered_by_what_the_next_active_does() {
     let (active, replica, mut pipe) = pair(BucketKind::Couchbase);
     let prepared = set(&active, b"\0k", b"v", MAJORITY).unwrap();
     assert_eq!(active.complete(b"\0k", &prepared, WAITER), Ok(Durable::Parked));
@@ -329,7 +329,7 @@ fn a_drained_active_brings_what_is_in_progress_to_its_end_before_it_leaves() {
 }
 
 #[test]
-fn what_is_not_drained_in_time_is_ambiguous_to_whoever_leaves_and_committed_once() {
+fn what_is_not_drained_in_time_is_ambiguous_to_the_writer_and_committed_once() {
     let (active, replica, mut pipe) = pair(BucketKind::Couchbase);
     let prepared = set(&active, b"\0k", b"v", MAJORITY).unwrap();
     assert_eq!(active.complete(b"\0k", &prepared, WAITER), Ok(Durable::Parked));
@@ -364,7 +364,7 @@ fn an_active_is_drained_for_one_term() {
 }
 
 #[test]
-fn who_waits_is_not_told_a_later_write_for_their_own() {
+fn a_writer_that_waits_is_not_told_a_later_write_for_its_own() {
     for is_their_own in [true, false] {
         let (active, _, _) = pair(BucketKind::Couchbase);
         let prepared = set(&active, b"\0k", b"v", MAJORITY).unwrap();

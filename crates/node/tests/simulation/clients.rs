@@ -445,7 +445,7 @@ impl Clients {
     }
 
     /// An answer counts for nothing: a write may have happened.
-    pub(crate) fn doubted(&mut self, id: u64, invariants: &mut Invariants) {
+    pub(crate) fn void_answer(&mut self, id: u64, invariants: &mut Invariants) {
         let is_its = |pending: &Pending| pending.asked_at.is_some() && pending.request.id == id;
         let waits = |client: &&mut Client| client.pending.as_ref().is_some_and(is_its);
         let Some(client) = self.clients.iter_mut().find(waits) else { return };

@@ -189,7 +189,7 @@ impl<R: Replica> Consumer<R> {
     pub fn tend(&mut self, now: Now, reading: bool, out: &mut Vec<u8>) -> Result<(), Broken> {
         if !reading {
             self.silence = Silence::broken(now);
-        } else if self.silence.is_believed(now) {
+        } else if self.silence.is_confirmed(now) {
             return Err(Broken::Silent);
         }
         while self.asked.len() < ASKED_MAX

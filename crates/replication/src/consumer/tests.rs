@@ -570,21 +570,21 @@ fn streams_are_asked_for_a_few_at_a_time_and_again_for_as_long_as_they_are_wante
 fn a_silent_producer_is_left_and_one_that_asks_is_answered() {
     let taker = Taker::default();
     let mut talk = Talk::open(&taker);
-    let doubted = |talk: &Talk<'_>| talk.consumer.due_at() - talk.millis;
-    let patience = doubted(&talk);
+    let until_due = |talk: &Talk<'_>| talk.consumer.due_at() - talk.millis;
+    let patience = until_due(&talk);
     talk.tend(patience).unwrap();
-    assert!(doubted(&talk) < patience, "it is looked for again soon");
+    assert!(until_due(&talk) < patience, "it is looked for again soon");
     assert_eq!(talk.hear(99, &DcpMessage::Noop), Ok(Taken::Done));
     let Decoded::Frame(frame) = decode_frame(&talk.said) else { panic!("no answer") };
     assert!(frame.header.magic.is_client_response() && frame.header.status() == Some(Status::Success));
     assert_eq!(u32::from(frame.header.opaque), 99);
-    assert_eq!(doubted(&talk), patience);
+    assert_eq!(until_due(&talk), patience);
     talk.tend(patience - 1).unwrap();
     // A part of a packet is no silence.
     talk.consumer.hear_part(at(talk.millis));
-    assert_eq!(doubted(&talk), patience);
+    assert_eq!(until_due(&talk), patience);
     talk.tend(patience).unwrap();
-    assert_eq!(talk.tend(doubted(&talk)), Err(Broken::Silent));
+    assert_eq!(talk.tend(until_due(&talk)), Err(Broken::Silent));
 }
 
 /// A connection with two streams, with opaques 1 and 2, of which the first has no room for the history that it is told.

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_little_stands_behind_one_piece_of_each_other_lane() {
+    fn a_lane_that_asks_for_little_stands_behind_one_piece_of_each_other_lane() {
         const THREADS: u64 = 8;
         let clock = Arc::new(Interrupted::default());
         let limits = DiskLimits { bytes_per_sec: PIECE_BYTES, iops: 0 };
@@ -414,13 +414,13 @@ mod tests {
     const BYTES: DiskLimits = DiskLimits { bytes_per_sec: 32 * MIB, iops: 0 };
 
     #[test]
-    fn who_stands_back_has_all_that_nobody_else_wants() {
+    fn a_thread_that_stands_back_has_all_that_nobody_else_wants() {
         let took = moved_behind(BYTES, 1.0 / 16.0, 1_000, |_, clock| clock.sleep(1_000));
         assert!(is_about(took, alone(1_000)), "{took}");
     }
 
     #[test]
-    fn who_stands_back_has_its_share_whatever_others_ask_for() {
+    fn a_thread_that_stands_back_has_its_share_whatever_others_ask_for() {
         for least in [1.0 / 16.0, 0.25, 0.5] {
             for bytes in [2_500, PIECE_BYTES] {
                 let took = moved_behind(BYTES, least, 200, move |lane, _| lane.charge(bytes));
@@ -431,14 +431,14 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_back_has_its_share_of_operations_too() {
+    fn a_thread_that_stands_back_has_its_share_of_operations_too() {
         let limits = DiskLimits { bytes_per_sec: 0, iops: 100 };
         let took = moved_behind(limits, 1.0 / 16.0, 50, |lane, _| lane.charge(0));
         assert!(is_about(took, 50 * 16 * NANOS_PER_SEC / 100), "{took}");
     }
 
     #[test]
-    fn who_leaves_half_of_the_disk_never_waits_for_who_stands_back() {
+    fn a_thread_that_leaves_half_of_the_disk_never_waits_for_one_that_stands_back() {
         let work = |lane: &DiskLane, clock: &Beside| {
             let begin = clock.nanos();
             lane.charge(2_500);

@@ -11,7 +11,7 @@ thread_local! {
     static LEAST: Cell<Option<f64>> = const { Cell::new(None) };
 }
 
-/// Smaller shares are none: who stands back still gets somewhere.
+/// Smaller shares are none: a thread that stands back still gets somewhere.
 const LEAST_MIN: f64 = 1.0 / 256.0;
 
 /// From here on the calling thread has of a disk what nobody else wants, and this share of it in any case.

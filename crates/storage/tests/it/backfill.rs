@@ -410,7 +410,7 @@ fn damage_ends_it_before_anything_that_lies_beyond() {
         damage(&place, b"value number 2");
         let (seqnos, end) = collect(&mut *store.backfill(VbId(1), Seqno(0), ORDERED).unwrap());
         assert!(seqnos == all_but_2 && end.is_ok(), "{seqnos:?} {end:?}");
-        // A lost value ends it there, and is not needed by who wants keys only.
+        // A lost value ends it there, and is not needed by a reader that wants keys only.
         damage(&place, b"value number 6");
         let mut opened = store.backfill(VbId(1), Seqno(0), ORDERED).unwrap();
         let (seqnos, end) = collect(&mut *opened);

@@ -92,7 +92,7 @@ fn a_prepare_is_no_version_of_its_key() {
 }
 
 #[test]
-fn a_backfill_shows_prepares_to_whoever_asks_as_long_as_they_are_open() {
+fn a_backfill_shows_prepares_to_a_reader_that_asks_as_long_as_they_are_open() {
     for place in Place::each() {
         let store = place.open();
         let first = [version("a", 1), of(PREPARE, "a", 2), of(PREPARE, "b", 3), of(PREPARE, "c", 4)];

@@ -223,7 +223,7 @@ impl Chaos {
 
     /// Does one thing to the cluster and sees it to its end; whether it came to rest.
     fn carry_out(&mut self, event: Event) -> Result<bool, TortureError> {
-        if !event.is_graceful() && !self.come_to_doubt(event) {
+        if !event.is_graceful() && !self.lets_acks_be_lost(event) {
             return Ok(false);
         }
         self.pulse.longest();
@@ -339,7 +339,7 @@ impl Chaos {
 
     /// From now on what is acknowledged without durability may be lost; what was so far has reached the replicas when this
     /// returns. Whether it has.
-    fn come_to_doubt(&mut self, event: Event) -> bool {
+    fn lets_acks_be_lost(&mut self, event: Event) -> bool {
         self.traffic.iter().for_each(|traffic| traffic.set_acks_may_be_lost(true));
         let replicated = self.cluster.await_copies();
         if let Err(error) = &replicated {

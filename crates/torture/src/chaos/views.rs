@@ -1,7 +1,7 @@
 //! Readers of a view while the cluster is hurt: each answer at `stale=false` is held against what was acknowledged before it was asked
 //! for. A row twice, a row missing, or a row of what is gone is a violation; an explicit error is not.
 //!
-//! One writer changes a few documents, durably. A write without an answer may happen at any later time, so its document is doubtful
+//! One writer changes a few documents, durably. A write without an answer may happen at any later time, so its document is ambiguous
 //! from then on, and another one takes its place.
 
 use crate::TortureError;
@@ -41,7 +41,7 @@ struct Known {
     /// The last version that was acknowledged.
     acknowledged: usize,
     /// A change of it may still happen.
-    is_doubtful: bool,
+    is_ambiguous: bool,
 }
 
 impl Known {
@@ -51,7 +51,7 @@ impl Known {
 
     /// The versions that an answer may show which was asked for when `before` was known, and came when this is.
     fn shown(&self, before: Option<&Known>) -> std::ops::RangeInclusive<usize> {
-        let first = if self.is_doubtful { 0 } else { before.map_or(0, |before| before.acknowledged) };
+        let first = if self.is_ambiguous { 0 } else { before.map_or(0, |before| before.acknowledged) };
         first..=self.stores.len()
     }
 
@@ -332,7 +332,7 @@ impl Writer {
         Client::connect(seed, &self.login).ok()
     }
 
-    /// Changes a document. Where that fails, and was not refused, it is doubtful.
+    /// Changes a document. Where that fails, and was not refused, it is ambiguous.
     fn change(&mut self, client: &mut Client, id: &str) -> Result<(), ClientError> {
         let (stores, version) = {
             let mut ledger = lock(&self.ledger);
@@ -352,7 +352,7 @@ impl Writer {
         match &done {
             Ok(_) => known.acknowledged = version,
             Err(error) if is_refused(error) => known.stores.truncate(version - 1),
-            Err(_) => known.is_doubtful = true,
+            Err(_) => known.is_ambiguous = true,
         }
         done.map(|_| ())
     }
@@ -364,9 +364,9 @@ mod tests {
     use serde_json::json;
 
     fn ledger(documents: &[(&str, &[bool], usize, bool)]) -> Ledger {
-        let of = |(id, stores, acknowledged, is_doubtful): &(&str, &[bool], usize, bool)| {
+        let of = |(id, stores, acknowledged, is_ambiguous): &(&str, &[bool], usize, bool)| {
             let known =
-                Known { stores: stores.to_vec(), acknowledged: *acknowledged, is_doubtful: *is_doubtful };
+                Known { stores: stores.to_vec(), acknowledged: *acknowledged, is_ambiguous: *is_ambiguous };
             ((*id).to_owned(), known)
         };
         documents.iter().map(of).collect()
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(
             judge(&[("a", 2), ("c", 1), ("d", 1)]),
             Ok(()),
-            "later changes may be there, and doubtful ones"
+            "later changes may be there, and ambiguous ones"
         );
         for wrong in [
             &[("c", 1)][..],

@@ -333,8 +333,8 @@ impl Press {
             // A read may find what another deletion has taken; touches and deletions are of documents that must be there.
             expected.extend((what == "reads").then_some(Status::KeyNotFound));
             // A node that was killed serves nothing until its cluster trusts it again, which SDKs wait for.
-            let is_doubted = self.breaks_expected && self.target.pids().len() > 1;
-            expected.extend(is_doubted.then_some(Status::TemporaryFailure));
+            let may_be_unconfirmed = self.breaks_expected && self.target.pids().len() > 1;
+            expected.extend(may_be_unconfirmed.then_some(Status::TemporaryFailure));
             let others = tally.others(&expected);
             let is_fine = others.is_empty() && tally.late == 0 && tally.latencies.count() > 0;
             let breaks_fine = self.breaks_expected || tally.breaks == 0;

@@ -223,7 +223,7 @@ async fn turn<'a>(
     asked: Instant,
 ) -> Result<SemaphorePermit<'a>, &'static str> {
     let (mut changes, mut closing) = (client.changes(), client.closing());
-    // Outlives what happens meanwhile: who waits keeps its place.
+    // Outlives what happens meanwhile: a request that waits keeps its place.
     let mut turn = pin!(seat.all.reports.acquire());
     let mut is_due = false;
     loop {

@@ -168,7 +168,7 @@ impl Consensus {
                 return Err(StepError::SenderUnknown(sender));
             }
             Ordering::Less => self.give_notice(sender),
-            Ordering::Greater if self.doubts_notice_of(Some(sender)).is_some() => {
+            Ordering::Greater if self.ignores_notice_of(Some(sender)).is_some() => {
                 return Err(StepError::FormedElsewhere(sender));
             }
             // Brings a notice back.
@@ -192,9 +192,9 @@ impl Consensus {
     pub(super) fn take_notice(&mut self, notice: Notice, from: Option<NodeId>) -> Result<(), StepError> {
         let Notice { epoch, secret, nodes } = notice;
         if epoch > self.member.epoch
-            && let Some(doubted) = self.doubts_notice_of(from)
+            && let Some(ignored) = self.ignores_notice_of(from)
         {
-            return Err(StepError::FormedElsewhere(doubted));
+            return Err(StepError::FormedElsewhere(ignored));
         }
         // A number may have been given to another node in the meantime; an identity is not.
         let Some(me) = nodes.iter().find(|node| node.uuid == self.member.uuid).map(|node| node.id) else {

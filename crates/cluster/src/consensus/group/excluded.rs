@@ -44,7 +44,7 @@ impl Consensus {
     }
 
     /// Whether this member takes no node's word for the agreement that was failed over: it has a leader, or has had one of late.
-    fn doubts(&self) -> bool {
+    fn distrusts_excluded(&self) -> bool {
         self.excluded.leaderless < LEADERLESS_TICKS
     }
 
@@ -57,8 +57,8 @@ impl Consensus {
     }
 
     /// Whether that node's word that the group was formed anew counts for nothing.
-    pub(super) fn doubts_notice_of(&self, from: Option<NodeId>) -> Option<NodeId> {
-        from.filter(|from| self.doubts() && self.is_out(*from))
+    pub(super) fn ignores_notice_of(&self, from: Option<NodeId>) -> Option<NodeId> {
+        from.filter(|from| self.distrusts_excluded() && self.is_out(*from))
     }
 
     /// Looks at the sender of a message.
@@ -74,7 +74,7 @@ impl Consensus {
         // Without the word of a node that still votes there may be no majority.
         let votes = raft.prs().conf().voters().contains(raft_id(sender));
         let is_followed = node_id(raft.leader_id) == Some(sender);
-        if votes || is_followed || !self.is_out(sender) || !self.doubts() {
+        if votes || is_followed || !self.is_out(sender) || !self.distrusts_excluded() {
             return Ok(());
         }
         let kind = message.get_msg_type();

@@ -26,7 +26,7 @@ fn fill(bucket: &Bucket, now: Now) {
 }
 
 #[test]
-fn whoever_asks_for_way_waits_for_one_commit_at_most() {
+fn a_thread_that_asks_for_way_waits_for_one_commit_at_most() {
     let at = |mono_millis| Now { wall_nanos: 1_800_000_000 * 1_000_000_000, mono_millis };
     let log = storage::open(Path::new("/flushed"), Arc::new(FaultFs::new(1)), Options::default()).unwrap();
     let options = BucketOptions { vbuckets: VBUCKETS, ..BucketOptions::new("flushed", 256 << 20) };

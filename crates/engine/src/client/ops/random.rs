@@ -69,7 +69,7 @@ fn suits(v: &VBucket, item: ItemRef<'_>, collection: CollectionId, now: Now) -> 
         && !item.is_deleted()
         && !is_due(item.expiry(), now)
         && key.key.collection() == collection
-        && !v.pending.is_doubtful(key)
+        && !v.pending.may_be_visible(key)
         && v.vouches_for(key, Some(item.seqno()))
 }
 

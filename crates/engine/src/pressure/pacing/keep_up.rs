@@ -10,7 +10,7 @@ const SETTLED: f64 = 0.5;
 /// Writers have at least this part of what the other takes. Of what compaction reclaims, as much is left for each of four copies,
 /// of which three come over the network.
 const SHARE_MIN: f64 = 0.25;
-/// And of what drains: who waits for a busy disk shows nothing for seconds, in which nobody is to be refused. It is less beyond
+/// And of what drains: a copy that waits for a busy disk shows nothing for seconds, in which nobody is to be refused. It is less beyond
 /// the limit, and nothing as far beyond it again.
 const DRAIN_SHARE_MIN: f64 = 1.0 / 16.0;
 
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_nothing_for_a_while_leaves_writers_a_part_of_what_drains() {
+    fn writers_keep_a_part_of_what_drains_where_the_other_shows_nothing_for_a_while() {
         let rate = |pressure| rate(pressure, Some(32e6), 0.0);
         assert!((rate(0.9) / 2e6 - 1.0).abs() < 0.01, "{}", rate(0.9));
         assert!(rate(1.5) < rate(0.9) && rate(2.0) < 1e5, "but not for ever");

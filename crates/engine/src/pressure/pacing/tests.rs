@@ -212,7 +212,7 @@ fn idle_drains_and_ends_pacing() {
 }
 
 #[test]
-fn whoever_is_gone_is_forgotten() {
+fn a_waiter_that_is_gone_is_forgotten() {
     let mut pacer = Pacer::default();
     let load = |pressure| Load {
         drained: 0,

@@ -81,7 +81,7 @@ impl World {
 
     /// Whether the others go on if that node never comes back.
     fn may_go(&self, id: NodeId) -> bool {
-        // A majority that is lost for good is a matter of its own: who votes may be about to change.
+        // A majority that is lost for good is a matter of its own: the voters may be about to change.
         if self.newest().node_by_id(id).is_none() || self.processes().any(Process::has_proposed) {
             return false;
         }

@@ -366,7 +366,7 @@ impl World {
         }
     }
 
-    /// Nothing is wrong any more, and who does not run is started.
+    /// Nothing is wrong any more, and each node that does not run is started.
     pub(super) fn mend_everything(&mut self) {
         self.journal.note(format_args!("healing"));
         (self.network.loss, self.network.repeats, self.network.breaks) = (0, 0, NEVER);

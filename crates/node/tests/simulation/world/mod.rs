@@ -399,7 +399,7 @@ impl World {
             if let Message::Answer(answer) = letter.message {
                 // What a node says that has not heard yet that its group was formed anew counts for nothing.
                 if answer.rev_epoch < self.newest().rev_epoch {
-                    return self.clients.doubted(answer.id, &mut self.invariants);
+                    return self.clients.void_answer(answer.id, &mut self.invariants);
                 }
                 let (rng, invariants) = (&mut self.rng, &mut self.invariants);
                 let promise = self.faults.promise();

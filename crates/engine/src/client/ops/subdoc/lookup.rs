@@ -106,7 +106,7 @@ impl Bucket {
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document.
         if v.warming.is_none()
-            && !v.pending.is_doubtful(key)
+            && !v.pending.may_be_visible(key)
             && let Some(item) = v.table.find(key.hash, key.key.encoded())
             && item.is_resident()
             && !item.is_deleted()
