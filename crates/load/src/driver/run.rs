@@ -629,6 +629,32 @@ impl<'a> Run<'a> {
         self.reason = Some(reason);
     }
 
+    /// A request that the server has no room for just now is sent again after a pause of its connection.
+    fn retry_later(&mut self, connection: &mut Connection, mut job: Job, now: u64) {
+        self.tally.temporary += 1;
+        job.in_flight = false;
+        self.paused += usize::from(connection.paused_until.is_none());
+        connection.pause(now);
+        connection.retry.push_back(job);
+    }
+
+    /// A request of a vBucket that is on another node by now is sent there. Returns one that has moved too often.
+    fn follow(&mut self, node: usize, mut job: Job, map: &[u8], now: u64) -> Option<Job> {
+        self.tally.moved += 1;
+        job.in_flight = false;
+        if job.moves >= MOVES_MAX {
+            return Some(job);
+        }
+        job.moves += 1;
+        self.moved.push(job);
+        if self.homes.learn(node, map, now) {
+            self.reroute();
+        } else {
+            self.homes.refresh();
+        }
+        None
+    }
+
     /// What a reply means for its operation: the end, another request, or another try.
     fn answer(
         &mut self,
@@ -677,27 +703,12 @@ impl<'a> Run<'a> {
                 Class::Miss
             }
             Outcome::Temporary(reason) => {
-                self.tally.temporary += 1;
                 self.hear(reason);
-                job.in_flight = false;
-                self.paused += usize::from(connection.paused_until.is_none());
-                connection.pause(now);
-                connection.retry.push_back(job);
-                return;
+                return self.retry_later(connection, job, now);
             }
             Outcome::Moved(map) => {
-                self.tally.moved += 1;
-                job.in_flight = false;
-                if job.moves < MOVES_MAX {
-                    job.moves += 1;
-                    self.moved.push(job);
-                    if self.homes.learn(connection.node, map, now) {
-                        self.reroute();
-                    } else {
-                        self.homes.refresh();
-                    }
-                    return;
-                }
+                let Some(lost) = self.follow(connection.node, job, map, now) else { return };
+                job = lost;
                 *self.tally.failures.entry("NotMyVbucket (0x07), again and again".to_owned()).or_default() +=
                     1;
                 Class::Failure
