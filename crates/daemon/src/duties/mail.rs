@@ -16,8 +16,8 @@ use crate::control::Control;
 const WAITING_MAX: usize = 64;
 /// What fires within so long of the first alert goes into the same mail.
 const GATHER: Duration = Duration::from_secs(2);
-/// From one mail to the next.
-const REST: Duration = Duration::from_secs(60);
+/// From one mail to the next. Tests do not wait for a minute.
+const REST: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 60 });
 /// Pauses before attempts.
 const ATTEMPTS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(10), Duration::from_secs(60)];
 

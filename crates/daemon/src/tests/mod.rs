@@ -4,5 +4,6 @@ mod ends;
 mod statistics;
 #[path = "../../tests/support/mod.rs"]
 pub(crate) mod support;
+mod told;
 
 use crate as daemon;

@@ -20,10 +20,10 @@ use crate::{
 /// The names that Couchbase's exporter for Prometheus reads.
 const EXPORTER: &str = include_str!("../statistics/exporter.txt");
 /// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Served {
-    node: Node,
+pub(super) struct Served {
+    pub(super) node: Node,
     dir: tempfile::TempDir,
 }
 
@@ -32,7 +32,7 @@ impl Served {
         Self::start_with(|_| {})
     }
 
-    fn start_with(change: impl FnOnce(&mut ServeOptions)) -> Self {
+    pub(super) fn start_with(change: impl FnOnce(&mut ServeOptions)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
         let mut options = support::options(dir.path(), bucket);
@@ -44,7 +44,7 @@ impl Served {
         self.send("GET", path, "")
     }
 
-    fn send(&self, method: &str, path: &str, form: &str) -> (u16, String) {
+    pub(super) fn send(&self, method: &str, path: &str, form: &str) -> (u16, String) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.node.ports().mgmt));
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -60,7 +60,7 @@ impl Served {
         (status, body.to_owned())
     }
 
-    fn json(&self, path: &str) -> Value {
+    pub(super) fn json(&self, path: &str) -> Value {
         let (status, body) = self.get(path);
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
@@ -79,7 +79,7 @@ impl Served {
     }
 
     /// Looks until it is so.
-    fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub(super) fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let (_keep, never) = mpsc::channel::<()>();
         let begin = Instant::now();
         while !is_so(self) {
