@@ -130,7 +130,7 @@ pub(crate) fn acknowledge(
 ) -> Result<(), Stop> {
     if !mutated.wait {
         answer(call, &mutated, &acknowledgement);
-        if durability_of(&call.request.info) != DurabilityLevel::None {
+        if call.session.bucket()?.engine.has_level(durability_of(&call.request.info)) {
             call.session.note_durable_at_once(call.context);
         }
         return Ok(());

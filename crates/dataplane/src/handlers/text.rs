@@ -335,6 +335,7 @@ impl TextCall<'_> {
         scratch: &mut Vec<u8>,
     ) -> Result<Option<u64>, Stop> {
         let (vb, key) = self.locate(logical, scratch)?;
+        let was_applied = matches!(&self.resumed, Some(Resumed { stage: Stage::Durable { .. }, .. }));
         let (number, mutated, deadline, timed_out) = match &self.resumed {
             Some(Resumed {
                 stage: Stage::Durable { mutated, acknowledgement, deadline }, timed_out, ..
@@ -358,13 +359,10 @@ impl TextCall<'_> {
                 (number, mutated, self.context.now.mono_millis + DURABILITY_TIMEOUT_MILLIS, false)
             }
         };
+        let engine = &self.session.bucket()?.engine;
         if mutated.wait {
-            let waiter = self.context.waiter(self.ticket);
-            let (engine, now) = (&self.session.bucket()?.engine, self.context.now);
+            let (waiter, now) = (self.context.waiter(self.ticket), self.context.now);
             match engine.complete_durable(vb, key, &mutated, waiter, deadline, now)? {
-                Durable::Committed(_) if self.resumed.is_none() => {
-                    self.session.note_durable_at_once(self.context);
-                }
                 Durable::Committed(_) => {}
                 Durable::Parked if timed_out => return Err(Stop::Status(Status::SyncWriteAmbiguous)),
                 Durable::Parked => {
@@ -373,6 +371,10 @@ impl TextCall<'_> {
                     return Err(Stop::Park(stage, Some(deadline)));
                 }
             }
+        }
+        // It may have been parked before, for another reason than its level.
+        if !was_applied && (mutated.wait || engine.has_level(DurabilityLevel::None)) {
+            self.session.note_durable_at_once(self.context);
         }
         Ok(number)
     }

@@ -7,14 +7,18 @@ use std::{
     time::Duration,
 };
 
-use base::{NodeId, Status, VbId};
+use base::{NodeId, Status, VbId, bucket::DurabilityLevel};
 use cluster::{Command, Metadata};
-use engine::Waiter;
+use engine::{BucketChange, Waiter};
 use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_response};
 
-use super::harness::{Client, Node, encode, options};
+use super::{
+    harness::{Client, Node, encode, options},
+    sockets::eventually,
+};
 use crate::{
     ListenerKind, Workers,
+    figures::phases::Phase,
     net::{node_tls::new_authority, peer::PeerAddress},
     state::{
         account::{NodeAccount, NodePool},
@@ -80,6 +84,12 @@ fn client(address: SocketAddr) -> TcpStream {
 fn far_key(node: &Node) -> String {
     let mut keys = (0..).map(|number| format!("far {number}").replace(' ', "-"));
     keys.find(|key| node.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 1).unwrap()
+}
+
+/// A key of an even vBucket, which the first node has.
+fn near_key(node: &Node) -> String {
+    let mut keys = (0..).map(|number| format!("near{number}"));
+    keys.find(|key| node.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 0).unwrap()
 }
 
 #[test]
@@ -294,6 +304,39 @@ fn a_request_finds_its_vbucket_when_the_map_settles() {
     pair.stop();
 }
 
+/// Objectives go by the phase. The level is the bucket's, which one copy reaches at once.
+#[test]
+fn a_text_write_that_is_durable_at_once_counts_on_the_node_that_makes_it() {
+    let pair = Pair::new();
+    let level = BucketChange { durability_min: Some(DurabilityLevel::Majority), ..BucketChange::default() };
+    for node in [&pair.first, &pair.second] {
+        node.bucket(BUCKET).reconfigure(level.clone());
+    }
+    let counted = || [&pair.first, &pair.second].map(|node| node.in_phase(BUCKET, Phase::Durability));
+    let (far, near) = (far_key(&pair.first), near_key(&pair.first));
+    let mut socket = client(pair.address);
+    say(&mut socket, &format!("set {near} 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(counted(), [1, 0]);
+    say(&mut socket, &format!("set {far} 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(counted(), [1, 1]);
+    say(
+        &mut socket,
+        &format!("get {near} {far}\r\n"),
+        &format!("VALUE {near} 0 1\r\nx\r\nVALUE {far} 0 1\r\nx\r\nEND\r\n"),
+    );
+    // A write that looks for its owner, until this node is the one.
+    let vb = pair.first.vbucket_of(BUCKET, far.as_bytes());
+    pair.second.switch(BUCKET, vb, false);
+    let (address, words) = (pair.address, format!("set {far} 0 0 1\r\ny\r\n"));
+    let forwarded = pair.second.in_phase(BUCKET, Phase::Execute);
+    let asking = std::thread::spawn(move || say(&mut client(address), &words, "STORED\r\n"));
+    eventually("the write was forwarded", || pair.second.in_phase(BUCKET, Phase::Execute) > forwarded);
+    pair.first.switch(BUCKET, vb, true);
+    asking.join().unwrap();
+    assert_eq!(counted(), [2, 1]);
+    pair.stop();
+}
+
 #[test]
 fn what_nobody_serves_is_refused_in_the_end_and_the_rest_goes_on() {
     let pair = Pair::new();
@@ -303,8 +346,7 @@ fn what_nobody_serves_is_refused_in_the_end_and_the_rest_goes_on() {
     let mut socket = client(address);
     say(&mut socket, &format!("get {key}\r\n"), "SERVER_ERROR");
     let mut other = client(address);
-    let near = (0..).map(|number| format!("near{number}"));
-    let near = near.into_iter().find(|key| first.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 0).unwrap();
+    let near = near_key(&first);
     say(&mut other, &format!("set {near} 0 0 1\r\nx\r\n"), "STORED\r\n");
     facing.stop(Duration::from_secs(5));
 }

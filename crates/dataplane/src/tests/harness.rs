@@ -25,6 +25,7 @@ use crate::{
     AuditEvent, BucketEntry, BucketMaps, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared,
     Snapshot, Wakes, WorkerOptions, Workers,
     connection::{After, Connection},
+    figures::phases::Phase,
     net::output::Output,
     request::{context::Context, session::Session, value},
     state::helper::Helper,
@@ -129,6 +130,11 @@ impl Node {
     /// The documents of a bucket.
     pub(super) fn bucket(&self, name: &str) -> Arc<Bucket> {
         Arc::clone(&self.buckets[name].0)
+    }
+
+    /// How many requests of a bucket were in a phase.
+    pub(super) fn in_phase(&self, name: &str, phase: Phase) -> u64 {
+        self.buckets[name].1.phase(phase).steps.iter().map(|step| step.count).sum()
     }
 
     fn disk(&self) -> &Arc<Bucket> {

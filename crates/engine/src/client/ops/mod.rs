@@ -126,6 +126,13 @@ impl Bucket {
     pub(crate) fn durability(&self, asked: DurabilityLevel) -> Result<Option<DurabilityLevel>, Status> {
         durability::level_of(asked, self.settings.durability_min(), self.options.kind)
     }
+
+    /// Whether a write for which this level was asked has one: that level, or the bucket's least.
+    #[inline]
+    #[must_use]
+    pub fn has_level(&self, asked: DurabilityLevel) -> bool {
+        matches!(self.durability(asked), Ok(Some(_)))
+    }
 }
 
 /// The wire expiry in a request, and whether an existing document's own goes before it.
