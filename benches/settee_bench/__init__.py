@@ -11,5 +11,7 @@ rebalances.py, moves.py  rebalances under load, and what is made of what was see
 outages.py   how long nobody takes writes after a node has died or was cut off
 views.py, map_documents.js  indexes beside plain V8, queries, and what both cost the clients of documents
 view_client.py  queries over kept connections
-report.py, pressure_report.py, cluster_report.py, views_report.py  medians, spreads and ratios as tables
+seeing.py    what it costs that a node is watched
+switches.py  builds in which something can be left out
+report.py, pressure_report.py, cluster_report.py, views_report.py, seeing_report.py  medians, spreads and ratios as tables
 """
