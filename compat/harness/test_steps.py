@@ -46,7 +46,7 @@ class Order(unittest.TestCase):
     def test_steps_with_changed_files_come_first_of_those_with_the_binary(self):
         names = self.names(["compat/hostile/run.py", "compat/sdk-suites/gocb.py"])
         release = names.index(steps.RELEASE)
-        self.assertEqual(names[release + 1 : release + 4], ["suite-gocb", "hostile", "wire"])
+        self.assertEqual(names[release + 1 : release + 4], ["suite-gocb", "hostile", "cli"])
         self.assertEqual(sorted(names), sorted(steps.STEPS))
 
     def test_folders_are_there_and_belong_to_steps(self):
