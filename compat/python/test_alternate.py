@@ -1,47 +1,16 @@
 """A cluster behind mapped ports: `network=external` reaches it by the alternate address and by nothing else."""
 
-import socket
-import threading
 from datetime import timedelta
 
 import pytest
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
 from couchbase.options import ClusterOptions
+from settee.mapped import Mapped
 from settee.node import PASSWORD, USERNAME, Node, scratch
 
 OWN, OUTSIDE = "127.0.31.23", "127.0.31.24"
 KV, MGMT = 21210, 28091
-
-
-class Mapped:
-    """A port outside that leads to one of the node, as a router or a container's host has them."""
-
-    def __init__(self, port, to):
-        self.to, self.connections = to, 0
-        self.listener = socket.create_server((OUTSIDE, port))
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                outside, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            inside = socket.create_connection(self.to)
-            for one, other in ((outside, inside), (inside, outside)):
-                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
-
-    @staticmethod
-    def carry(one, other):
-        try:
-            while data := one.recv(1 << 16):
-                other.sendall(data)
-        except OSError:
-            pass
-        for end in (one, other):
-            end.close()
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +40,7 @@ def use(address, key):
 
 
 def test_clients_outside_use_nothing_but_the_alternate_address(node, key):
-    kv, mgmt = Mapped(KV, (OWN, 11210)), Mapped(MGMT, (OWN, 8091))
+    kv, mgmt = Mapped(OUTSIDE, KV, (OWN, 11210)), Mapped(OUTSIDE, MGMT, (OWN, 8091))
     assert use(f"couchbase://{OUTSIDE}:{KV}?network=external", key) == ["outside"]
     assert kv.connections > 1 and mgmt.connections > 0, "the ports outside were used for documents and for management"
     before = kv.connections + mgmt.connections
