@@ -186,7 +186,8 @@ impl Tracker {
             moves_total,
             bytes_left: tracked.now.bytes as u64,
             eta_secs: tracked.eta_ms(pauses, now_ms).map(|ms| (ms / 1000.0).round() as u64),
-            waits_for: waits_for(meta, heard, unwell, now_ms),
+            waits_for: waits_for(meta, heard, unwell, now_ms)
+                .or_else(|| tracked.waits_to_retry(pauses, now_ms)),
         })
     }
 
@@ -258,6 +259,17 @@ impl Tracked {
             false => 0.0,
         };
         Some(need_ms.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64)
+    }
+
+    /// Where nothing else goes on: what was given up, and is left alone for a while.
+    fn waits_to_retry(&self, pauses: Pauses, now_ms: u64) -> Option<String> {
+        let stands_still = now_ms.saturating_sub(self.moved_ms) >= WATCHED_MS;
+        let secs = pauses.retry_ms.div_ceil(1_000);
+        (stands_still && secs > 0).then(|| {
+            format!(
+                "a vBucket whose active role could not be handed over in time: it is tried again in {secs} s"
+            )
+        })
     }
 
     /// What pace is counted from, once it can be told.
@@ -404,9 +416,9 @@ mod tests {
     /// So large that all else is next to nothing.
     const WEIGHT: Weight = Weight { bytes: 100_000_000_000, items: 1_000 };
 
-    /// Share and seconds that a rebalance tells of in the end. `said` is what was sent and what is on disk of a thousand mutations,
-    /// two seconds after one another.
-    fn told(said: &[(u64, u64)], pauses: Pauses) -> (f64, Option<u64>) {
+    /// What a rebalance tells in the end. `said` is what was sent and what is on disk of a thousand mutations, two seconds after one
+    /// another.
+    fn progress_after(said: &[(u64, u64)], pauses: Pauses) -> RebalanceProgress {
         let (mut meta, mut heard, mut tracker) = (one_moves(), Heard::default(), Tracker::default());
         meta.rebalance = Some(Rebalance {
             id: "r".into(),
@@ -424,7 +436,12 @@ mod tests {
             say(&mut heard, NEW, Said { seqno, persisted, ..Said::default() }, now_ms);
             tracker.observe(&meta, &heard, now_ms);
         }
-        let progress = tracker.progress(&meta, &heard, None, pauses, now_ms).unwrap();
+        tracker.progress(&meta, &heard, None, pauses, now_ms).unwrap()
+    }
+
+    /// Share and seconds of that.
+    fn told(said: &[(u64, u64)], pauses: Pauses) -> (f64, Option<u64>) {
+        let progress = progress_after(said, pauses);
         ((progress.total * 1_000.0).round() / 1_000.0, progress.eta_secs)
     }
 
@@ -454,6 +471,17 @@ mod tests {
         let said = [(0, 0), (0, 0), (1_000, 0), (1_000, 200)];
         assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).1, Some(12));
         assert_eq!(told(&said, Pauses { retry_ms: 30_000, farewell_ms: 3_000 }).1, Some(33));
+    }
+
+    #[test]
+    fn a_handover_that_is_tried_again_later_is_named_once_nothing_else_goes_on() {
+        let moving = [(0, 0), (0, 0), (1_000, 0), (1_000, 200)];
+        let stuck = [&moving[..], &[(1_000, 200); 2]].concat();
+        let pauses = Pauses { retry_ms: 26_100, farewell_ms: 0 };
+        assert_eq!(progress_after(&moving, pauses).waits_for, None);
+        let told = progress_after(&stuck, pauses).waits_for.unwrap();
+        assert!(told.contains("handed over") && told.ends_with("tried again in 27 s"), "{told}");
+        assert_eq!(progress_after(&stuck, Pauses::default()).waits_for, None);
     }
 
     #[test]
