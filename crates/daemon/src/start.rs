@@ -15,6 +15,7 @@ use cluster::{
 use dataplane::{
     ListenerKind, Shared, WorkerOptions, Workers,
     account::{Accounted, NodePool},
+    limits,
     links::Links,
     shared::Snapshot,
 };
@@ -37,7 +38,7 @@ use crate::{
     services::{self, ServicePorts, Services},
     setup::{
         certificates::NodeCertificates,
-        error::ServeError,
+        error::{FILES_MIN, ServeError},
         identity::{Beginning, ThisNode, fresh_node},
         listeners::{self, Listeners},
         options::{PortsInUse, Program, ServeOptions},
@@ -63,6 +64,11 @@ impl Node {
 
 /// See [`Node::start`]. The node runs these services.
 pub(crate) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> Result<Node, ServeError> {
+    // Some of what is started cannot say that no file is left: it panics.
+    let files = limits::raise_file_limit();
+    if files < FILES_MIN {
+        return Err(ServeError::FewFiles(files));
+    }
     let data_dir = Arc::new(DataDir::open(&options.data_dir)?);
     let listeners = Listeners::bind(options.listen, &options.ports)?;
     let ports = listeners.ports()?;

@@ -64,12 +64,12 @@ pub(crate) fn run(args: QuickstartArgs) -> Result<(), Failure> {
             "the quick start listens on loopback only; use `settee serve` for a real address".into(),
         ));
     }
-    let _log = super::serve::start_log(LogLevel::Warn)?;
+    let _log = super::serve::start_log(LogLevel::Warn, false, None)?;
     let password = match &args.password {
         Some(password) => password.clone(),
         None => kept_password(&args.data_dir)?,
     };
-    let node = Node::start(options(&args, &password)).map_err(|error| Failure(error.to_string()))?;
+    let node = Node::start(options(&args, &password)).map_err(|error| Failure(error.told()))?;
     println!("{}", node.report());
     let kv = format!("{}:{}", args.listen, node.ports().kv);
     let rest = format!("{}:{}", args.listen, node.ports().mgmt);

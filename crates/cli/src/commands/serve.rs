@@ -161,7 +161,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let args = args.merged()?;
     let _log = start_log(args.log_level.unwrap_or(LogLevel::Info))?;
     let options = args.into_options()?;
-    daemon::serve(options).map_err(|error| Failure(error.to_string()))
+    daemon::serve(options).map_err(|error| Failure(error.told()))
 }
 
 impl ServeArgs {
