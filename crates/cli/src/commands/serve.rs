@@ -11,10 +11,14 @@ use daemon::{DiskFreeMin, DiskLimits, DiskOptions, InitBucket, InitOptions, Port
 use serde::Deserialize;
 
 use super::Failure;
-use crate::log::Log;
+use crate::log::{Log, LogFile};
 
 /// Share of the machine's memory that all buckets together may use unless told otherwise.
 const MEMORY_SHARE_PERCENT: u64 = 60;
+
+/// Size of a file of the log, in MiB, and how many of them there are, unless told otherwise.
+const LOG_FILE_MB: u64 = 32;
+const LOG_FILES: u32 = 8;
 
 /// Connections accepted at most unless told otherwise.
 pub(crate) const CONNECTIONS_MAX_DEFAULT: usize = 30_000;
@@ -128,6 +132,22 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SETTEE_LOG_LEVEL", value_name = "LEVEL")]
     log_level: Option<LogLevel>,
 
+    /// How lines of the log look: text, or a JSON object each [default: text].
+    #[arg(long, env = "SETTEE_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+
+    /// Log to this file instead of standard error. It is put aside as FILE.1 where it gets too long.
+    #[arg(long, env = "SETTEE_LOG_FILE", value_name = "FILE")]
+    log_file: Option<PathBuf>,
+
+    /// Size of --log-file, in MiB, from which on it is put aside [default: 32].
+    #[arg(long, env = "SETTEE_LOG_FILE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    log_file_mb: Option<u64>,
+
+    /// Files of the log that are kept, --log-file among them [default: 8].
+    #[arg(long, env = "SETTEE_LOG_FILES", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    log_files: Option<u32>,
+
     /// Initialise a new node with this administrator.
     #[arg(long, env = "SETTEE_INIT_USERNAME", value_name = "NAME")]
     init_username: Option<String>,
@@ -159,7 +179,8 @@ const WORKERS_MAX: usize = 1024;
 /// Merges the sources and runs the node.
 pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let args = args.merged()?;
-    let _log = start_log(args.log_level.unwrap_or(LogLevel::Info))?;
+    let is_json = matches!(args.log_format, Some(LogFormat::Json));
+    let _log = start_log(args.log_level.unwrap_or(LogLevel::Info), is_json, args.log_file())?;
     let options = args.into_options()?;
     daemon::serve(options).map_err(|error| Failure(error.told()))
 }
@@ -211,6 +232,12 @@ impl ServeArgs {
             init,
             functions: super::functions::program(),
         })
+    }
+
+    fn log_file(&self) -> Option<LogFile> {
+        let path = self.log_file.clone()?;
+        let bytes_max = self.log_file_mb.unwrap_or(LOG_FILE_MB).max(1) << 20;
+        Some(LogFile { path, bytes_max, count: self.log_files.unwrap_or(LOG_FILES).max(1) })
     }
 
     fn workers(&self) -> Result<usize, Failure> {
@@ -270,6 +297,10 @@ impl ServeArgs {
             tls_cert: self.tls_cert.or(file.tls_cert),
             tls_key: self.tls_key.or(file.tls_key),
             log_level: self.log_level.or(file.log_level),
+            log_format: self.log_format.or(file.log_format),
+            log_file: self.log_file.or(file.log_file),
+            log_file_mb: self.log_file_mb.or(file.log_file_mb),
+            log_files: self.log_files.or(file.log_files),
             init_username: self.init_username.or(file.init_username),
             init_password: self.init_password.or(file.init_password),
             init_cluster_name: self.init_cluster_name.or(file.init_cluster_name),
@@ -291,8 +322,16 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-/// Logs to standard error for as long as what is returned lives.
-pub(crate) fn start_log(level: LogLevel) -> Result<Log, Failure> {
+/// How lines of the log look.
+#[derive(Clone, Copy, Debug, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Logs to this file, or to standard error, for as long as what is returned lives.
+pub(crate) fn start_log(level: LogLevel, json: bool, file: Option<LogFile>) -> Result<Log, Failure> {
     let level = match level {
         LogLevel::Error => tracing::Level::ERROR,
         LogLevel::Warn => tracing::Level::WARN,
@@ -300,7 +339,9 @@ pub(crate) fn start_log(level: LogLevel) -> Result<Log, Failure> {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    Log::start(level).map_err(|error| Failure::doing("cannot start the log", error))
+    let path = file.as_ref().map(|file| file.path.display().to_string()).unwrap_or_default();
+    let cannot = |error| Failure::doing(format_args!("cannot start the log {path}"), error);
+    Log::start(level, json, file).map_err(cannot)
 }
 
 fn read_config(path: &Path) -> Result<ServeArgs, Failure> {

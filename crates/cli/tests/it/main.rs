@@ -25,6 +25,8 @@ mod view_figures;
 mod waiting;
 mod wires;
 
+use std::process::Command;
+
 use client::{Client, Login, Mutation, Rest};
 use node::{Node, PASSWORD, USERNAME};
 
@@ -202,6 +204,46 @@ fn what_the_machine_or_the_rules_do_not_allow_is_refused_at_the_start() {
     assert!(refused(&["--workers", "0"], None).contains("--workers"));
     let said = refused(&[], Some("abc"));
     assert!(said.contains("at least 6 characters"), "{said}");
+}
+
+/// With so few the node's runtime could not be started, and the process panicked.
+#[test]
+fn a_node_that_may_open_too_few_files_says_what_raises_the_limit() {
+    for files in ["26", "27", "255"] {
+        let dir = tempfile::tempdir().unwrap();
+        let program = node::settee();
+        let mut serve = Command::new("sh");
+        serve.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(program.get_program());
+        serve.args(["serve", "--listen", "127.0.0.1", "--data-dir"]).arg(dir.path().join("data"));
+        let said = node::refused_start(serve);
+        let is_told = ["panicked", "LimitNOFILE=", "ulimit -n", files].map(|part| said.contains(part));
+        assert_eq!(is_told, [false, true, true, true], "{said}");
+    }
+}
+
+/// What the node logs is in the file, a JSON object each. REST shows the same lines as text.
+#[test]
+fn a_log_in_a_file_has_json_and_rest_shows_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("settee.log");
+    let flags = ["--init-username", USERNAME, "--log-format", "json", "--log-file", log.to_str().unwrap()];
+    let command = node::serve_on(dir.path(), &serde_json::Value::Null, "info");
+    let mut node = Node::start_with(dir.path(), command, &flags);
+    let rest = Rest::new(node.rest(), Some((USERNAME, PASSWORD)));
+    rest.post("/settings/autoReprovision", &[("enabled", "true"), ("maxNodes", "1")]).unwrap();
+    let shown = cluster::eventually("the line is shown", || {
+        let shown = rest.get_json("/settee/logs?level=warn&contains=nothing+acts").unwrap();
+        shown["lines"][0]["text"].as_str().map(str::to_owned)
+    });
+    assert!(shown.contains(" WARN ") && !shown.contains('{'), "{shown}");
+    assert!(node.terminate().success());
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    let is_it = |line: &&serde_json::Value| line["fields"]["setting"] == "autoReprovision";
+    let line = lines.iter().find(is_it).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(line["level"], "WARN");
+    assert!(line["timestamp"].is_string() && line["fields"]["message"].is_string(), "{line}");
 }
 
 /// The files that a stop has to replace are gone. The process cannot record its end, and its exit code says so.

@@ -43,7 +43,7 @@ pub(crate) fn refused_start(mut serve: Command) -> String {
 }
 
 /// The same on the ports that an earlier start reported, as far as it did.
-fn serve_on(dir: &Path, ports: &Value, log_level: &str) -> Command {
+pub(crate) fn serve_on(dir: &Path, ports: &Value, log_level: &str) -> Command {
     let mut command = settee();
     command.args(["serve", "--listen", "127.0.0.1", "--log-level", log_level, "--memory-quota-mb", "512"]);
     for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "capi-tls", "memcached"] {
@@ -71,7 +71,7 @@ impl Node {
         *self = Self::start_with(dir, serve_on(dir, &self.ports, "error"), &[]);
     }
 
-    fn start_with(dir: &Path, mut command: Command, more: &[&str]) -> Self {
+    pub(crate) fn start_with(dir: &Path, mut command: Command, more: &[&str]) -> Self {
         let file = dir.join("ports.json");
         let _ = std::fs::remove_file(&file);
         if more.contains(&"--init-username") {
