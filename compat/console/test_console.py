@@ -135,8 +135,10 @@ class Console(unittest.TestCase):
         self.press("Dark")
         self.no_barriers()
         self.press("Light")
-        painted, sent = self.browser.first_paint()
+        # Other suites may run beside this one: the fastest of a few counts.
+        painted, sent = min((self.browser.first_paint() for _ in range(3)), key=lambda one: one[0])
         print(f"the first page was painted after {painted:.0f} ms, with {sent} bytes", flush=True)
+        self.assertLess(painted, 1_000)
         self.assertLess(sent, 100_000)
         self.assertGreater(sent, 30_000, "not all of the page was counted")
         self.heading("Is it healthy?")
@@ -498,11 +500,15 @@ class Console(unittest.TestCase):
         self.no_barriers("archives")
         paths = self.region("Archives").locator("code").all_text_contents()
         self.assertEqual(len(paths), 3)
-        with self.page.expect_download() as downloading:
-            self.press("Download that of this node")
-        downloaded = downloading.value
-        self.assertIn(downloaded.suggested_filename, [os.path.basename(path) for path in paths])
-        for path in [*paths, downloaded.path()]:
+        downloaded = []
+        for node in self.cluster.nodes:
+            with self.page.expect_download() as downloading:
+                self.press(f"Download that of {node.address}")
+            downloaded.append(downloading.value)
+        names = [one.suggested_filename for one in downloaded]
+        self.assertIn(names[0], [os.path.basename(path) for path in paths])
+        self.assertEqual(names[1:], [f"collected-{node.address}-8091.tar" for node in self.cluster.nodes[1:]])
+        for path in [*paths, *(one.path() for one in downloaded)]:
             with tarfile.open(path) as archive:
                 self.assertIn("contents.txt", archive.getnames(), path)
 

@@ -137,6 +137,19 @@ fn every_node_has_an_archive_of_its_own_in_the_folder_that_is_named() {
             assert!(path.starts_with(folder.path()) && path.exists(), "{task:#}");
         }
     }
+    // And either has that of the other one downloaded.
+    let task = task(&first).unwrap();
+    let name = format!("ns_1@{}", second.address);
+    let downloaded = first.get(&format!("{ARCHIVE}?node={name}"));
+    let path = task["perNode"][&name]["path"].as_str().unwrap();
+    assert!(downloaded.body == std::fs::read_to_string(path).unwrap(), "{} bytes", downloaded.body.len());
+    assert!(
+        downloaded.headers["content-disposition"].starts_with("attachment; filename=\"collected-127.0.0.1-")
+    );
+    let own = first.get(&format!("{ARCHIVE}?node=self"));
+    assert!(own.status == 200 && own.body == first.get(ARCHIVE).body && own.body != downloaded.body);
+    assert_eq!(first.get(&format!("{ARCHIVE}?node=nobody")).status, 400);
+
     let missing = first.post(START, "nodes=*&logDir=/nowhere/at-all");
     assert_eq!(missing.status, 200, "{}", missing.body);
     let task = task_when(&first, |task| ended(task) && task.to_string().contains("failed"));

@@ -1,6 +1,6 @@
 // What has happened to the cluster, and the last lines of the node's own log, as the node that is asked has them.
 import { useState } from 'preact/hooks';
-import { ask, fetched, post } from './api.js';
+import { ask, fetched, part, post } from './api.js';
 import { moment } from './format.js';
 import { Badge, Check, Field, Loading, Page, Table, Trouble, attempt } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
@@ -74,10 +74,18 @@ function Collect() {
   const last = seen.data?.last;
   const isRunning = last?.status === 'running';
   const start = () => post('/controller/startLogsCollection', { nodes: '*', logRedactionLevel: isRedacted ? 'partial' : 'none' });
-  const download = async () => {
-    const { blob, name } = await fetched('/settee/archive');
+  const download = async (node) => {
+    const { blob, name } = await fetched(`/settee/archive?node=${part(`ns_1@${node}`)}`);
     save(blob, name ?? 'collected.tar');
   };
+  const columnsOfParts = [
+    ...parts,
+    {
+      title: 'Download', value: () => '',
+      show: ({ node, status }) => (status === 'collected'
+        ? <button type="button" aria-label={`Download that of ${node}`} onClick={() => attempt(() => download(node))}>Download</button> : '–'),
+    },
+  ];
   const act = async (what, said) => { await attempt(what, said); seen.refresh(); };
   const rows = Object.entries(last?.perNode ?? {}).map(([node, { status, path, collectionOutput: why }]) => ({ node: node.replace('ns_1@', ''), status, path, why }));
   return (
@@ -89,8 +97,7 @@ function Collect() {
       </div>
       <Trouble error={seen.error} />
       <Check label="Replace names of users" checked={isRedacted} onChange={(event) => setRedacted(event.currentTarget.checked)} />
-      {last ? <Table caption="Archives" columns={parts} rows={rows} keyOf={(row) => row.node} /> : <p class="quiet">No archive was made of late.</p>}
-      {rows.some((row) => row.status === 'collected') && !isRunning ? <div class="buttons"><button type="button" onClick={() => attempt(download)}>Download that of this node</button></div> : null}
+      {last ? <Table caption="Archives" columns={columnsOfParts} rows={rows} keyOf={(row) => row.node} /> : <p class="quiet">No archive was made of late.</p>}
       <p class="help">Logs, figures and settings, without documents and secrets. Each node keeps its own archive; <code>settee collect</code> makes one of all.</p>
     </section>
   );

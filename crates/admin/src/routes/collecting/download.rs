@@ -1,4 +1,4 @@
-//! The archive that a node has made last, for an administrator with a browser.
+//! The archive that a node has made last, for an administrator with a browser. A node passes on those of the others.
 
 use std::{
     fs::File,
@@ -12,20 +12,64 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, StatusCode, header},
 };
+use cluster::NodeInfo;
+use http::{
+    BoxFuture,
+    reply::{self, Outcome, Refusal, Reply},
+};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::task::spawn_blocking;
 
-use crate::request::{Call, collecting::PartState};
-use http::{
-    BoxFuture,
-    reply::{self, Outcome},
+use crate::{
+    node::control::NodeCall,
+    request::{Call, collecting::PartState, figures::question},
+    routes::nodes,
 };
 
 /// Bytes that are read at once.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// The archive of this node, with the name of its file.
+/// The archive of this node, or of the one that the request names.
 pub(super) async fn answer(call: &Call) -> Outcome {
+    let Some(name) = call.query.get("node") else { return own(call).await };
+    match nodes::find(call, name) {
+        None => Err(reply::invalid_field("node", "The value must be the name of a node")),
+        Some(node) if node.uuid == call.api.control.this_node() => own(call).await,
+        Some(node) => of_other(call, node).await,
+    }
+}
+
+/// That of another node. It is in memory for a moment. As a rule archives have a few megabytes, and nodes take 64 MiB at most from one
+/// another.
+async fn of_other(call: &Call, node: &NodeInfo) -> Outcome {
+    let question = NodeCall { method: "GET".into(), ..question(node, "/settee/archive", Vec::new()) };
+    let name = nodes::hostname(call, node);
+    match call.api.control.call_node(question).await {
+        Ok((200, archive)) => {
+            let file = format!("collected-{}.tar", name.replace(['[', ']', ':'], "-"));
+            Ok(attached(Body::from(archive), &file))
+        }
+        Ok((404, _)) => Ok(reply::not_found()),
+        Ok((status, _)) => Err(unavailable(&format!("Node {name} answers {status}."))),
+        Err(error) => Err(unavailable(&format!("{error}. Ask node {name} itself."))),
+    }
+}
+
+fn unavailable(text: &str) -> Refusal {
+    reply::text(StatusCode::SERVICE_UNAVAILABLE, text).into()
+}
+
+/// With the name under which a browser keeps it.
+fn attached(body: Body, name: &str) -> Reply {
+    let mut answer = reply::with_body(StatusCode::OK, "application/x-tar", body);
+    if let Ok(disposition) = HeaderValue::try_from(format!("attachment; filename=\"{name}\"")) {
+        answer.headers_mut().insert(header::CONTENT_DISPOSITION, disposition);
+    }
+    answer
+}
+
+/// That of this node, with the name of its file.
+async fn own(call: &Call) -> Outcome {
     let last = call.api.figures.collecting.told().part;
     let part = last.filter(|part| part.state == PartState::Collected).ok_or_else(reply::not_found)?;
     let path = part.path.clone();
@@ -37,12 +81,7 @@ pub(super) async fn answer(call: &Call) -> Outcome {
     // Somebody may have moved it elsewhere.
     let Ok(Ok((file, bytes))) = opened.await else { return Ok(reply::not_found()) };
     let body = Body::new(Pieces { left: bytes, next: Some(Box::pin(piece(file, bytes))) });
-    let mut answer = reply::with_body(StatusCode::OK, "application/x-tar", body);
-    let name = Path::new(&part.path).file_name().unwrap_or_default().to_string_lossy();
-    if let Ok(disposition) = HeaderValue::try_from(format!("attachment; filename=\"{name}\"")) {
-        answer.headers_mut().insert(header::CONTENT_DISPOSITION, disposition);
-    }
-    Ok(answer)
+    Ok(attached(body, &Path::new(&part.path).file_name().unwrap_or_default().to_string_lossy()))
 }
 
 type Piece = io::Result<(Bytes, File)>;
