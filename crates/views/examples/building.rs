@@ -7,7 +7,7 @@ use std::{error::Error, fs, path::Path, sync::Arc};
 use base::{Seqno, VbId, VbUuid};
 use settee_views::{
     design::DesignDocument,
-    index::{Batch, Definition, DocumentRows, Index, Memory, NoFunctions, Options},
+    index::{Definition, GivenRows, Index, JoinedRows, Memory, NoFunctions, Options, Reaches},
     js::Sources,
     native::{Given, Programs},
 };
@@ -69,19 +69,25 @@ fn build(songs: &[Vec<Song<'_>>], source: &str, dir: &Path) -> Result<String, Bo
         for (number, part) in all.chunks(BATCH).enumerate() {
             let given: Vec<_> = part.iter().map(|song| Inflated(song.id, song.text.to_owned())).collect();
             let begin = on_processor();
-            let mut documents = Vec::with_capacity(part.len());
-            for (song, given) in part.iter().zip(&given) {
-                let rows = programs.rows(given).ok_or("not certain")?;
-                let rows: Vec<Vec<_>> = rows.into_iter().map(|rows| rows.unwrap_or_default()).collect();
-                emitted += rows.iter().flatten().map(|row| row.key.len() + row.value.len()).sum::<usize>();
-                documents.push(DocumentRows { docid: song.id.to_owned(), rows });
+            let mut joined = JoinedRows::default();
+            let mut ranges = Vec::with_capacity(part.len());
+            for given in &given {
+                ranges.push(programs.join(given, &mut joined).ok_or("not certain")?);
             }
             let mapped = on_processor();
             let seqno = Seqno((number * BATCH + part.len()) as u64);
-            let batch = Batch { vb: VbId(vb as u16), branch: VbUuid(1), seqno, documents };
-            index.apply(batch, &mut NoFunctions)?;
+            let reaches = Reaches { vb: VbId(vb as u16), branch: VbUuid(1), seqno };
+            let rows = ranges.iter().map(|range| GivenRows::Joined(&joined, range.clone()));
+            index.apply_each(reaches, part.iter().map(|song| song.id).zip(rows), &mut NoFunctions)?;
             mapping += mapped - begin;
             applying += on_processor() - mapped;
+            for range in &ranges {
+                let rows = joined.texts(range, 1).ok_or("rows")?;
+                emitted += rows.iter().flatten().map(|row| row.key.len() + row.value.len()).sum::<usize>();
+            }
+            let begin = on_processor();
+            drop((joined, ranges));
+            applying += on_processor() - begin;
         }
     }
     let begin = on_processor();

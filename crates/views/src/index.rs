@@ -52,12 +52,13 @@ use storage::Fs;
 pub use answer::{Answer, Group, Item, Partial, Row};
 pub use compaction::Compaction;
 pub use definition::{Definition, Reducing, ViewPlace};
+pub use documents::JoinedRows;
 pub use error::IndexError;
 pub use functions::{Functions, NoFunctions};
 pub use head::VbState;
 pub use memory::{Charge, Memory};
 pub use merge::{Merge, MergedRow, Pull, Source, SourceError, Step};
-pub use update::{Batch, DocumentRows, RefusedRows};
+pub use update::{Batch, DocumentRows, GivenRows, Reaches, RefusedRows};
 pub use vbs::VbSet;
 
 use self::{

@@ -13,7 +13,12 @@ mod parser;
 mod run;
 mod value;
 
-use crate::js::{Failure, Row, Sources};
+use std::ops::Range;
+
+use crate::{
+    index::JoinedRows,
+    js::{Row, Sources},
+};
 
 /// A document of which rows are wanted.
 pub trait Given {
@@ -44,13 +49,24 @@ impl Programs {
         Some(Self(programs))
     }
 
-    /// The rows of each function, or nothing where the engine has to be asked. No function fails here.
-    #[must_use]
-    pub fn rows(&self, document: &dyn Given) -> Option<Vec<Result<Vec<Row>, Failure>>> {
-        let mut all = Vec::with_capacity(self.0.len());
-        for program in &self.0 {
-            all.push(Ok(run::rows(program, document)?));
+    /// Appends the rows of a document and says where they are, or appends nothing where the engine has to be asked. No function fails here.
+    pub fn join(&self, document: &dyn Given, out: &mut JoinedRows) -> Option<Range<usize>> {
+        let begin = out.len();
+        for (map, program) in self.0.iter().enumerate() {
+            if run::rows(program, document, out).is_none() {
+                out.truncate(begin);
+                return None;
+            }
+            out.end_map(map);
         }
-        Some(all)
+        Some(begin..out.len())
+    }
+
+    /// The rows of each function, or nothing where the engine has to be asked.
+    #[must_use]
+    pub fn rows(&self, document: &dyn Given) -> Option<Vec<Vec<Row>>> {
+        let mut joined = JoinedRows::default();
+        let range = self.join(document, &mut joined)?;
+        joined.texts(&range, self.0.len())
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
     time::{Duration, Instant},
 };
 
 use base::{Seqno, VbId};
 use views::{
     canonical,
-    index::{Batch, Charge, DocumentRows, Functions, IndexError},
+    index::{Charge, Functions, GivenRows, IndexError, JoinedRows, Reaches},
     js::{Failure, FailureKind, Mapped, Row},
     native::Given,
     worker::{Host, Job, JobId, OwnedBody, OwnedDocument, Report},
@@ -41,7 +42,9 @@ pub(super) struct Work<'p> {
     steps: Vec<(usize, Position)>,
     /// The places of what a process maps.
     jobs: BTreeMap<JobId, Vec<usize>>,
-    mapped: Vec<Option<Mapped>>,
+    mapped: Vec<Option<Outcome>>,
+    /// The rows of programs.
+    joined: JoinedRows,
     /// What is mapped, and whether functions were given a part of it.
     sent: Vec<(&'p Document, bool)>,
     /// The rows in memory.
@@ -55,6 +58,15 @@ pub(super) struct Work<'p> {
     asked_again: usize,
     /// The whole of it failed.
     failure: Option<Failure>,
+}
+
+/// What became of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Its rows are joined there.
+    Joined(Range<usize>),
+    /// A process told this of it.
+    Told(Mapped),
 }
 
 /// What an index was changed by.
@@ -106,6 +118,7 @@ impl<'p> Work<'p> {
             steps: Vec::new(),
             jobs: BTreeMap::new(),
             mapped: Vec::new(),
+            joined: JoinedRows::default(),
             bytes: 0,
             charge: Charge::new(&setup.memory, 0),
             held_up: false,
@@ -139,13 +152,14 @@ impl<'p> Work<'p> {
         let entry: &Entry = &member.entry;
         let is_body = matches!(document.content, Content::Body(_));
         let programs = member.programs.as_ref().filter(|_| is_body);
-        if let Some(rows) = programs.and_then(|programs| programs.rows(document)) {
-            let mapped = Mapped { rows: Ok(rows), logs: Vec::new() };
-            self.bytes += bytes(&mapped);
-            self.mapped.push(Some(mapped));
+        if let Some(range) = programs.and_then(|programs| programs.join(document, &mut self.joined)) {
+            self.bytes += range.len();
+            self.mapped.push(Some(Outcome::Joined(range)));
             return self.sent.push((document, false));
         }
-        let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else { return };
+        let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else {
+            return;
+        };
         self.sent.push((document, matches!(one.body, OwnedBody::Part { .. })));
         let is_full = |batch: &Sent| batch.documents.len() >= JOB_DOCUMENTS || batch.bytes >= JOB_BYTES;
         if self.unsent.back().is_none_or(is_full) {
@@ -227,7 +241,7 @@ impl<'p> Work<'p> {
                     };
                     self.bytes += bytes(&one);
                     if let Some(place) = self.mapped.get_mut(at) {
-                        *place = Some(one);
+                        *place = Some(Outcome::Told(one));
                     }
                 }
                 self.charge.set(self.bytes);
@@ -250,16 +264,6 @@ impl<'p> Work<'p> {
         let maps = member.entry.definition.sources().maps.len();
         for (number, before) in self.steps {
             let Some(part) = parts.get(number) else { continue };
-            let mut documents = Vec::new();
-            for document in fresh(part, before.seqno) {
-                let asked = document.is_mapped(member.entry.maps_deleted);
-                let outcome = if asked { mapped.next().flatten() } else { None };
-                if let Content::Skipped(reason) = &document.content {
-                    applied.tell_of_all(maps, &document.id, reason);
-                }
-                let rows = outcome.map(|mapped| applied.rows(maps, &document.id, mapped));
-                documents.push(DocumentRows { docid: document.id.clone(), rows: rows.unwrap_or_default() });
-            }
             for id in &part.unreadable {
                 applied.tell_of_all(maps, id, "the id is no UTF-8");
             }
@@ -267,10 +271,22 @@ impl<'p> Work<'p> {
             if part.forgets {
                 member.index.reset(part.vb);
             }
-            applied.documents += documents.len() as u64;
-            let branch = after.branch(&part.log);
-            let batch = Batch { vb: part.vb, branch, seqno: after.seqno, documents };
-            for refused in member.index.apply(batch, functions)? {
+            let (branch, maps_deleted) = (after.branch(&part.log), member.entry.maps_deleted);
+            let documents = fresh(part, before.seqno).map(|document| {
+                applied.documents += 1;
+                let outcome = if document.is_mapped(maps_deleted) { mapped.next().flatten() } else { None };
+                if let Content::Skipped(reason) = &document.content {
+                    applied.tell_of_all(maps, &document.id, reason);
+                }
+                let rows = match outcome {
+                    Some(Outcome::Joined(range)) => GivenRows::Joined(&self.joined, range),
+                    Some(Outcome::Told(mapped)) => GivenRows::Texts(applied.rows(maps, &document.id, mapped)),
+                    None => GivenRows::Texts(Vec::new()),
+                };
+                (document.id.as_str(), rows)
+            });
+            let reaches = Reaches { vb: part.vb, branch, seqno: after.seqno };
+            for refused in member.index.apply_each(reaches, documents, functions)? {
                 applied.mistakes.push((refused.map, refused.docid, refused.reason));
             }
             member.positions.insert(part.vb, (newest(&part.log), after));
@@ -556,6 +572,7 @@ mod tests {
             steps: Vec::new(),
             jobs,
             mapped: vec![None; sent.len()],
+            joined: JoinedRows::default(),
             sent,
             bytes: 0,
             charge: Charge::new(memory, 0),
@@ -595,7 +612,10 @@ mod tests {
                 usize::MAX,
             );
         }
-        let found = |work: &Work<'_>, at: usize| work.mapped[at].clone().map(|mapped| mapped.rows);
+        let found = |work: &Work<'_>, at: usize| match work.mapped[at].clone() {
+            Some(Outcome::Told(mapped)) => Some(mapped.rows),
+            other => other.map(|_| panic!("no process told of it")),
+        };
         assert_eq!(found(&work, 0), Some(rows(&["{\"a\":1}", "2", "{\"a\":1}"])));
         assert_eq!(found(&work, 1), None, "what JSON.stringify makes of it is asked of the engine");
         assert_eq!(found(&work, 2), None);

@@ -3,7 +3,7 @@
 //! The tree of documents has the keys of each document's rows as texts. What a document changes is known where its place in
 //! that tree is passed. Rows that it had before go, and those that it has now come.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use base::VbId;
 
@@ -16,8 +16,8 @@ use super::{
     tree::Changes,
 };
 use crate::{
-    collation::{KEY_TEXT_MAX, encode_bounded, row_key},
-    js::Row,
+    collation::{KEY_TEXT_MAX, check_bounded, encode_bounded, row_key},
+    js::{ROWS_MAX, Row},
     json::write_string,
 };
 
@@ -31,6 +31,105 @@ pub(super) fn put_rows(rows: &[Vec<Row>], out: &mut Vec<u8>) {
             put_sized(row.key.as_bytes(), out);
             put_sized(row.value.as_bytes(), out);
         }
+    }
+}
+
+/// Rows of many documents one after the other, as an index takes them: in one piece of memory.
+#[derive(Debug, Default)]
+pub struct JoinedRows {
+    bytes: Vec<u8>,
+    /// Rows of a map function that is not over, and how many there are.
+    of_map: Vec<u8>,
+    count: usize,
+    /// Used for one row after the other.
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl JoinedRows {
+    /// How many bytes the rows take.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The rows behind so many bytes are of no use.
+    pub(crate) fn truncate(&mut self, bytes: usize) {
+        self.bytes.truncate(bytes);
+    }
+
+    /// Begins with the rows of a map function of a document.
+    pub(crate) fn begin_map(&mut self) {
+        self.of_map.clear();
+        self.count = 0;
+    }
+
+    /// How many rows the map function has.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Two empty places for the texts of a row. [`JoinedRows::push`] takes them back.
+    pub(crate) fn take_texts(&mut self) -> (Vec<u8>, Vec<u8>) {
+        (std::mem::take(&mut self.key), std::mem::take(&mut self.value))
+    }
+
+    /// Takes a row of the map function.
+    pub(crate) fn push(&mut self, mut key: Vec<u8>, mut value: Vec<u8>) {
+        put_sized(&key, &mut self.of_map);
+        put_sized(&value, &mut self.of_map);
+        self.count += 1;
+        key.clear();
+        value.clear();
+        (self.key, self.value) = (key, value);
+    }
+
+    /// The map function of this number has no more rows.
+    pub(crate) fn end_map(&mut self, map: usize) {
+        if self.count > 0 {
+            put_varint(map as u64, &mut self.bytes);
+            put_varint(self.count as u64, &mut self.bytes);
+            self.bytes.extend_from_slice(&self.of_map);
+        }
+    }
+
+    /// The rows of a document. `None` where an index could not take them as they are.
+    pub(super) fn of(&self, range: &Range<usize>) -> Option<&[u8]> {
+        let rows = self.bytes.get(range.clone())?;
+        let mut input = Input(rows);
+        while !input.is_empty() {
+            let (_, count) = input.length().zip(input.length())?;
+            if count > ROWS_MAX {
+                return None;
+            }
+            for _ in 0..count {
+                let (key, _) = input.text().zip(input.sized())?;
+                check_bounded(key, KEY_TEXT_MAX).ok()?;
+            }
+        }
+        Some(rows)
+    }
+
+    /// The rows of a document, for each of so many map functions.
+    #[must_use]
+    pub fn texts(&self, range: &Range<usize>, maps: usize) -> Option<Vec<Vec<Row>>> {
+        let mut input = Input(self.bytes.get(range.clone())?);
+        let mut all = vec![Vec::new(); maps];
+        while !input.is_empty() {
+            let (map, count) = input.length().zip(input.length())?;
+            let rows = all.get_mut(map)?;
+            for _ in 0..count {
+                let (key, value) = input.text().zip(input.text())?;
+                rows.push(Row { key: key.to_owned(), value: value.to_owned() });
+            }
+        }
+        Some(all)
     }
 }
 

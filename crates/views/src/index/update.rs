@@ -1,12 +1,12 @@
 //! Changes on their way into the trees.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use base::{Seqno, VbId, VbUuid};
 
 use super::{
     DIRTY_PART, Index, SPILLED_PART,
-    documents::{DocumentChanges, RowChanges, put_rows},
+    documents::{DocumentChanges, JoinedRows, RowChanges, put_rows},
     error::IndexError,
     functions::Functions,
     head::VbState,
@@ -44,6 +44,34 @@ pub struct DocumentRows {
     pub docid: String,
     /// For each map function its rows; nothing at all where the document is gone.
     pub rows: Vec<Vec<Row>>,
+}
+
+/// How far changes of a vBucket lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaches {
+    /// The vBucket.
+    pub vb: VbId,
+    /// The branch of its history that the changes are on.
+    pub branch: VbUuid,
+    /// With them everything up to here is indexed, also what has no rows.
+    pub seqno: Seqno,
+}
+
+/// The rows that a document has from now on.
+#[derive(Debug)]
+pub enum GivenRows<'a> {
+    /// For each map function its rows; nothing at all where the document is gone.
+    Texts(Vec<Vec<Row>>),
+    /// What map functions joined, and where.
+    Joined(&'a JoinedRows, Range<usize>),
+}
+
+/// Places that are used for one document after the other.
+#[derive(Default)]
+struct Places {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    refused: Vec<RefusedRows>,
 }
 
 /// The rows of a document by one map function that were left out, since one of their keys is none.
@@ -107,26 +135,44 @@ impl Index {
         batch: Batch,
         functions: &mut dyn Functions,
     ) -> Result<Vec<RefusedRows>, IndexError> {
+        let Batch { vb, branch, seqno, documents } = batch;
+        let documents = documents.into_iter().map(|one| (one.docid, GivenRows::Texts(one.rows)));
+        self.apply_each(Reaches { vb, branch, seqno }, documents, functions)
+    }
+
+    /// As [`Index::apply`], of documents that are given one by one.
+    ///
+    /// # Errors
+    /// Those of [`Index::apply`].
+    pub fn apply_each<'a, D: AsRef<str>>(
+        &mut self,
+        reaches: Reaches,
+        documents: impl Iterator<Item = (D, GivenRows<'a>)>,
+        functions: &mut dyn Functions,
+    ) -> Result<Vec<RefusedRows>, IndexError> {
+        let Reaches { vb, branch, seqno } = reaches;
         self.check_usable()?;
-        self.check_order(batch.vb, batch.seqno)?;
-        let mut refused = Vec::new();
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        for DocumentRows { docid, mut rows } in batch.documents {
-            rows.truncate(self.definition.maps.len());
-            for (map, rows) in rows.iter_mut().enumerate() {
-                if let Some(reason) = wrong_key(rows) {
-                    rows.clear();
-                    refused.push(RefusedRows { docid: docid.clone(), map, reason });
-                }
-            }
-            document_key(batch.vb, &docid, &mut key);
-            value.clear();
-            put_rows(&rows, &mut value);
-            let pushed = self.waiting.documents.push(&key, (!value.is_empty()).then_some(&value));
-            self.usable &= pushed.is_ok();
-            pushed?;
+        self.check_order(vb, seqno)?;
+        let mut places = Places::default();
+        for (docid, rows) in documents {
+            let docid = docid.as_ref();
+            document_key(vb, docid, &mut places.key);
+            let taken = match rows {
+                GivenRows::Texts(rows) => self.take_texts(docid, rows, &mut places),
+                GivenRows::Joined(joined, range) => match joined.of(&range) {
+                    Some(rows) => {
+                        self.waiting.documents.push(&places.key, (!rows.is_empty()).then_some(rows))
+                    }
+                    None => {
+                        let rows = joined.texts(&range, self.definition.maps.len());
+                        self.take_texts(docid, rows.unwrap_or_default(), &mut places)
+                    }
+                },
+            };
+            self.usable &= taken.is_ok();
+            taken?;
         }
-        self.waiting.states.insert(batch.vb, (batch.branch, batch.seqno));
+        self.waiting.states.insert(vb, (branch, seqno));
         let memory_part = self.store.reader.memory.limit() as u64 / SPILLED_PART;
         if self.waiting.spilled() > self.store.bytes().1.max(memory_part) {
             self.publish(functions)?;
@@ -134,7 +180,27 @@ impl Index {
                 self.commit(functions)?;
             }
         }
-        Ok(refused)
+        Ok(places.refused)
+    }
+
+    /// Takes the rows of the document whose place is that key, without those of functions that emitted a key that is none.
+    fn take_texts(
+        &mut self,
+        docid: &str,
+        mut rows: Vec<Vec<Row>>,
+        places: &mut Places,
+    ) -> std::io::Result<()> {
+        rows.truncate(self.definition.maps.len());
+        for (map, rows) in rows.iter_mut().enumerate() {
+            if let Some(reason) = wrong_key(rows) {
+                rows.clear();
+                places.refused.push(RefusedRows { docid: docid.to_owned(), map, reason });
+            }
+        }
+        places.value.clear();
+        put_rows(&rows, &mut places.value);
+        let value = (!places.value.is_empty()).then_some(places.value.as_slice());
+        self.waiting.documents.push(&places.key, value)
     }
 
     /// Lets queries see everything that was applied.

@@ -8,7 +8,8 @@ use super::{
     value::{Value, binary},
 };
 use crate::{
-    js::{EMITTED_BYTES_MAX, KEY_BYTES_MAX, ROWS_MAX, Row},
+    index::JoinedRows,
+    js::{EMITTED_BYTES_MAX, KEY_BYTES_MAX, ROWS_MAX},
     json::{Kind, Tokens, unescape, write_string},
 };
 
@@ -23,19 +24,16 @@ const NEAR: usize = 4;
 /// Arrays whose elements are noted, at most.
 const NOTED_MAX: usize = 8;
 
-/// Bytes of texts that are emitted the most, beside an id.
-const NULL_BYTES: usize = 4;
-const QUOTES_BYTES: usize = 2;
-
-/// The rows of a document, or nothing where that is not certain.
-pub(super) fn rows(program: &Program, document: &dyn Given) -> Option<Vec<Row>> {
+/// Appends the rows of a document. They are of no use where that is not certain.
+pub(super) fn rows(program: &Program, document: &dyn Given, rows: &mut JoinedRows) -> Option<()> {
+    rows.begin_map();
     let mut run = Run {
         program,
         document,
         members: None,
         locals: vec![Value::Undefined; program.locals],
         arrays: Vec::new(),
-        rows: Vec::new(),
+        rows,
         bytes: 0,
         steps: STEPS_MAX,
     };
@@ -44,7 +42,7 @@ pub(super) fn rows(program: &Program, document: &dyn Given) -> Option<Vec<Row>> 
             break;
         }
     }
-    Some(run.rows)
+    Some(())
 }
 
 /// Where a statement leads to.
@@ -60,7 +58,7 @@ enum Flow {
     Ends,
 }
 
-struct Run<'a> {
+struct Run<'a, 'r> {
     program: &'a Program,
     document: &'a dyn Given,
     /// Of the members that the program reads the texts of their values, once one was read.
@@ -68,14 +66,14 @@ struct Run<'a> {
     locals: Vec<Value<'a>>,
     /// The elements of arrays, by where these begin.
     arrays: Vec<(*const u8, Vec<&'a str>)>,
-    rows: Vec<Row>,
+    rows: &'r mut JoinedRows,
     /// Bytes that were emitted.
     bytes: usize,
     /// So many steps are left.
     steps: usize,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Run<'a, '_> {
     fn takes(&mut self, bytes: usize) -> Option<()> {
         self.steps = self.steps.checked_sub(1 + bytes / BYTES_OF_A_STEP)?;
         Some(())
@@ -141,22 +139,20 @@ impl<'a> Run<'a> {
     }
 
     fn emit(&mut self, key: &'a Expression, value: &'a Expression) -> Option<()> {
-        let [key, value] = [self.emitted(key)?, self.emitted(value)?];
-        self.bytes += key.len() + value.len();
-        let fits = key.len() < KEY_BYTES_MAX && self.bytes <= EMITTED_BYTES_MAX && self.rows.len() < ROWS_MAX;
-        fits.then(|| self.rows.push(Row { key, value }))
+        let (mut key_text, mut value_text) = self.rows.take_texts();
+        self.emitted(key, &mut key_text)?;
+        self.emitted(value, &mut value_text)?;
+        self.bytes += key_text.len() + value_text.len();
+        let is_one_too_many = self.rows.count() >= ROWS_MAX;
+        let fits = key_text.len() < KEY_BYTES_MAX && self.bytes <= EMITTED_BYTES_MAX && !is_one_too_many;
+        fits.then(|| self.rows.push(key_text, value_text))
     }
 
-    fn emitted(&mut self, value: &'a Expression) -> Option<String> {
-        let mut out = Vec::with_capacity(match value {
-            Expression::Null => NULL_BYTES,
-            Expression::Id => self.document.id().len() + QUOTES_BYTES,
-            _ => 0,
-        });
-        if !self.write(value, &mut out)? {
+    fn emitted(&mut self, value: &'a Expression, out: &mut Vec<u8>) -> Option<()> {
+        if !self.write(value, out)? {
             out.extend_from_slice(b"null");
         }
-        String::from_utf8(out).ok()
+        Some(())
     }
 
     /// Appends the text of what is emitted; says whether there is one.
