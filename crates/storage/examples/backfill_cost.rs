@@ -51,13 +51,15 @@ fn measure(store: &SegmentLog, dir: &Path, vbuckets: usize) -> Result<(), Box<dy
     let all: Vec<u16> = (0..vbuckets as u16).collect();
     let one = [vbuckets as u16 / 2];
     for (name, vbs) in [("one vBucket", &one[..]), ("all vBuckets", &all)] {
-        for unordered in [false, true] {
+        let in_order = BackfillOptions::default();
+        let by_place = BackfillOptions { unordered: true, ..in_order };
+        let keys_only = BackfillOptions { keys_only: true, ..in_order };
+        for (order, options) in [("in order", in_order), ("by place", by_place), ("no values", keys_only)] {
             forget(dir)?;
             for cache in ["disk", "page cache"] {
                 let (processor, start) = (thread_cpu_nanos(), Instant::now());
                 let (mut documents, mut bytes) = (0u64, 0u64);
                 for &vb in vbs {
-                    let options = BackfillOptions { unordered, ..BackfillOptions::default() };
                     let mut backfill = store.backfill(VbId(vb), Seqno(0), options)?;
                     while backfill.next(STEP_BYTES, &mut |record| {
                         documents += 1;
@@ -66,8 +68,7 @@ fn measure(store: &SegmentLog, dir: &Path, vbuckets: usize) -> Result<(), Box<dy
                 }
                 let elapsed = start.elapsed().as_secs_f64();
                 println!(
-                    "{name:12} {} from {cache:10}: {:7.1} MB/s {:8.0} documents/s, {:.2} us processor each, {:.4} s",
-                    if unordered { "by place" } else { "in order" },
+                    "{name:12} {order:9} from {cache:10}: {:7.1} MB/s {:8.0} documents/s, {:.2} us processor each, {:.4} s",
                     bytes as f64 / elapsed / 1e6,
                     documents as f64 / elapsed,
                     (thread_cpu_nanos() - processor) as f64 / documents as f64 / 1000.0,
