@@ -85,25 +85,33 @@ fn no_mutation_is_slept_over() {
     explore(writers_beside_a_flusher_that_dozes);
 }
 
-/// Writers wait until the flusher has served them. It gathers them before each flush.
-fn durable_writers_beside_a_flusher_that_gathers() {
-    const WRITERS: usize = 2;
-    let (alarm, wake_flag) = (Arc::new(Alarm::new(1)), Arc::new(WakeFlag::default()));
-    let waiting = Arc::new(Mutex::new(0_usize));
-    let writers: Vec<_> = (0..WRITERS)
+type Shared = (Arc<Alarm>, Arc<WakeFlag>, Arc<Mutex<usize>>);
+
+/// Writers that count themselves, and wake the flusher where its alarm says so.
+fn writers(count: usize, calls: fn(&Alarm) -> bool) -> (Shared, Vec<thread::JoinHandle<()>>) {
+    let shared: Shared = (Arc::new(Alarm::new(1)), Arc::default(), Arc::new(Mutex::new(0)));
+    let writers = (0..count)
         .map(|_| {
-            let (alarm, wake_flag, waiting) =
-                (Arc::clone(&alarm), Arc::clone(&wake_flag), Arc::clone(&waiting));
+            let (alarm, wake_flag, waiting) = shared.clone();
             thread::spawn(move || {
                 *waiting.lock().unwrap() += 1;
-                // As the engine does: a write counts once it is made, and then asks for its flush.
-                let is_last = alarm.count_durable();
-                if alarm.want_flush() || is_last {
+                if calls(&alarm) {
                     wake_flag.wake();
                 }
             })
         })
         .collect();
+    (shared, writers)
+}
+
+/// Writers wait until the flusher has served them. It gathers them before each flush.
+fn durable_writers_beside_a_flusher_that_gathers() {
+    const WRITERS: usize = 2;
+    let ((alarm, wake_flag, waiting), writers) = writers(WRITERS, |alarm| {
+        // As the engine does: a write counts once it is made, and then asks for its flush.
+        let is_last = alarm.count_durable();
+        alarm.want_flush() || is_last
+    });
     let mut served = 0;
     alarm.gather(WRITERS);
     while alarm.durable() < WRITERS {
@@ -128,20 +136,7 @@ fn the_last_of_the_gathered_writers_tells_the_flusher() {
 /// Writers come one by one to a flusher that sleeps in between.
 fn writers_beside_a_flusher_that_is_asked() {
     const WRITERS: usize = 3;
-    let (alarm, wake_flag) = (Arc::new(Alarm::new(1)), Arc::new(WakeFlag::default()));
-    let waiting = Arc::new(Mutex::new(0_usize));
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|_| {
-            let (alarm, wake_flag, waiting) =
-                (Arc::clone(&alarm), Arc::clone(&wake_flag), Arc::clone(&waiting));
-            thread::spawn(move || {
-                *waiting.lock().unwrap() += 1;
-                if alarm.want_flush() {
-                    wake_flag.wake();
-                }
-            })
-        })
-        .collect();
+    let ((alarm, wake_flag, waiting), writers) = writers(WRITERS, Alarm::want_flush);
     let mut served = 0;
     while served < WRITERS {
         wake_flag.wait();

@@ -45,12 +45,10 @@ fn open(client: &mut Client, name: &str) -> Status {
     client.ask(&Request { key: name.as_bytes(), extras: &extras, ..Request::new(Opcode::DcpOpen) }).status
 }
 
-/// Streams the vBucket from now on; what was before would have to be read by a thread that these tests do not have.
-fn stream(client: &mut Client, filter: &str) -> Reply {
-    let noop = Request { key: b"enable_noop", value: b"true", ..Request::new(Opcode::DcpControl) };
-    assert_eq!(client.ask(&noop).status, Status::Success);
-    let extras = StreamRequest {
-        flags: StreamFlags::ACTIVE_ONLY.with(StreamFlags::FROM_LATEST).0,
+/// A stream that has nothing yet, and does not end.
+fn endless(flags: StreamFlags) -> StreamRequest {
+    StreamRequest {
+        flags: flags.0,
         reserved: 0,
         start: 0.into(),
         end: u64::MAX.into(),
@@ -58,7 +56,13 @@ fn stream(client: &mut Client, filter: &str) -> Reply {
         snap_start: 0.into(),
         snap_end: 0.into(),
     }
-    .encode();
+}
+
+/// Streams the vBucket from now on; what was before would have to be read by a thread that these tests do not have.
+fn stream(client: &mut Client, filter: &str) -> Reply {
+    let noop = Request { key: b"enable_noop", value: b"true", ..Request::new(Opcode::DcpControl) };
+    assert_eq!(client.ask(&noop).status, Status::Success);
+    let extras = endless(StreamFlags::ACTIVE_ONLY.with(StreamFlags::FROM_LATEST)).encode();
     let request = Request {
         vbucket: VB,
         opaque: 77.into(),
@@ -154,16 +158,7 @@ fn a_durable_write_is_told_as_prepare_and_commit_to_a_consumer_that_asked_for_th
             if asks { &[b"enable_noop", b"enable_sync_writes"] } else { &[b"enable_noop"] };
         let control = |key| Request { key, value: b"true", ..Request::new(Opcode::DcpControl) };
         requests.extend(controls.iter().copied().map(control));
-        let from_latest = StreamRequest {
-            flags: StreamFlags::FROM_LATEST.0,
-            reserved: 0,
-            start: 0.into(),
-            end: u64::MAX.into(),
-            vb_uuid: 0.into(),
-            snap_start: 0.into(),
-            snap_end: 0.into(),
-        };
-        let extras = from_latest.encode();
+        let extras = endless(StreamFlags::FROM_LATEST).encode();
         requests.push(Request { extras: &extras, ..Request::new(Opcode::DcpStreamReq) });
         for request in &requests {
             assert_eq!(consumer.ask(request).status, Status::Success);

@@ -2,11 +2,12 @@
 
 use base::{Cas, Datatype, Status};
 use settee_engine::{
-    Bucket, Change, Delete, DocView, Durable, Expiry, MutationSpec, Precondition, Refusal, Store, StoreMode,
-    SubdocMutated, SubdocMutation, ValueForm, WithMeta, XattrRights,
+    Bucket, Change, Delete, DocView, Durable, Expiry, MutationSpec, Refusal, Store, StoreMode, SubdocMutated,
+    SubdocMutation, ValueForm, WithMeta,
 };
 
 use super::{InProgress, KEYS, LEVELS, START_SECS, WAITER, World, key};
+use crate::support::mutation;
 
 /// Beyond the end of every run.
 const FAR: u32 = START_SECS as u32 + 100_000_000;
@@ -83,18 +84,7 @@ fn upsert_of_mark(mark: &[u8]) -> MutationSpec<'_> {
 
 /// Changes a document that exists.
 fn keeping_expiry<'a>(specs: &'a [MutationSpec<'a>], expiry: u32) -> SubdocMutation<'a> {
-    SubdocMutation {
-        specs,
-        precondition: Precondition::Exists,
-        access_deleted: false,
-        create_as_deleted: false,
-        revive: false,
-        expiry: Expiry::Preserve(expiry),
-        flags: None,
-        cas: Cas::NONE,
-        durability: LEVELS[0],
-        rights: XattrRights::default(),
-    }
+    SubdocMutation { expiry: Expiry::Preserve(expiry), ..mutation(specs) }
 }
 
 impl World {

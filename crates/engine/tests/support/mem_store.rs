@@ -170,13 +170,7 @@ impl Backfill for MemBackfill {
         while bytes < bytes_max.max(1) {
             let Some(record) = self.records.pop_front() else { return Ok(false) };
             bytes += record.key.len() + record.value.len() + 1;
-            let view = Record {
-                meta: record.meta,
-                key: &record.key,
-                hash: key_hash(&record.key),
-                value: &record.value,
-                replaces: Locator::NONE,
-            };
+            let view = view(&record);
             visit(&view, record.locator);
         }
         Ok(true)
@@ -349,13 +343,7 @@ impl KvStore for MemStore {
             }
             self.play_interlude();
             let value = if values { &record.value[..] } else { &[] };
-            let view = Record {
-                meta: record.meta,
-                key: &record.key,
-                hash: key_hash(&record.key),
-                value,
-                replaces: Locator::NONE,
-            };
+            let view = Record { value, ..view(record) };
             if !visit(*of, &view, record.locator) {
                 break;
             }
@@ -426,13 +414,7 @@ impl KvStore for MemStore {
                 }
                 continue;
             }
-            let view = Record {
-                meta: record.meta,
-                key: &record.key,
-                hash: key_hash(&record.key),
-                value: &record.value,
-                replaces: Locator::NONE,
-            };
+            let view = view(&record);
             let verdict = liveness.verdict(vb, &view, Locator(at));
             let mut inner = self.inner.lock();
             let newest = inner.newest(vb, &record.key).map(|found| found.0);
@@ -488,5 +470,15 @@ impl KvStore for MemStore {
     fn stats(&self) -> StoreStats {
         let inner = self.inner.lock();
         StoreStats { poisoned: inner.poisoned, full: inner.full, ..inner.stats.clone() }
+    }
+}
+
+fn view(record: &OwnedRecord) -> Record<'_> {
+    Record {
+        meta: record.meta,
+        key: &record.key,
+        hash: key_hash(&record.key),
+        value: &record.value,
+        replaces: Locator::NONE,
     }
 }

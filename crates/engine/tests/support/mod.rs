@@ -18,9 +18,16 @@ pub(crate) mod twins;
 
 use std::sync::Arc;
 
-use base::{DocKey, HashedKey, Manifest, Now, VbId, bucket::BucketKind, hash::key_hash};
+use base::{
+    Cas, DocKey, HashedKey, Manifest, Now, VbId,
+    bucket::{BucketKind, DurabilityLevel},
+    hash::key_hash,
+};
 use parking_lot::Mutex;
-use settee_engine::{Bucket, BucketOptions, Durable, Mutated, Notifier, Refusal, SystemEvent, Waiter, Work};
+use settee_engine::{
+    Bucket, BucketOptions, Budget, Durable, Expiry, Mutated, MutationSpec, Notifier, Precondition, Refusal,
+    SubdocMutation, SystemEvent, Waiter, Work, XattrRights,
+};
 use storage::KvStore;
 
 pub(crate) use disk::{Disk, FaultDisk, MemDisk};
@@ -57,6 +64,22 @@ impl Notifier for Recorder {
 
     fn work(&self, kind: Work) {
         self.work.lock().push(kind);
+    }
+}
+
+/// Changes parts of a document that exists, and its expiry too: it has none afterwards.
+pub(crate) fn mutation<'a>(specs: &'a [MutationSpec<'a>]) -> SubdocMutation<'a> {
+    SubdocMutation {
+        specs,
+        precondition: Precondition::Exists,
+        access_deleted: false,
+        create_as_deleted: false,
+        revive: false,
+        expiry: Expiry::Wire(0),
+        flags: None,
+        cas: Cas::NONE,
+        durability: DurabilityLevel::None,
+        rights: XattrRights::default(),
     }
 }
 
@@ -144,6 +167,21 @@ impl Rig {
             while self.bucket.warm_up(shard, self.now()).unwrap() {}
         }
         assert!(self.bucket.is_warm());
+    }
+
+    /// What the feeds of all shards wait for is read from disk.
+    pub(crate) fn backfill(&self) {
+        for shard in 0..self.bucket.shards() {
+            self.bucket.run_backfills(shard, self.now());
+        }
+    }
+
+    /// What is deleted for long leaves the disk, what belongs to dropped collections the memory.
+    pub(crate) fn clean_up(&self) {
+        for shard in 0..self.bucket.shards() {
+            self.bucket.compact_eagerly(shard, self.now()).unwrap();
+        }
+        self.bucket.expire(self.now(), Budget { items: 1_000, ..Budget::default() });
     }
 
     /// Executes until it needs no fetch, as a worker would.

@@ -13,6 +13,8 @@ extern crate engine as settee_engine;
 #[path = "../shared/collections.rs"]
 mod collections;
 mod consumer;
+#[path = "../shared/seeds.rs"]
+mod seeds;
 #[path = "../shared/sink.rs"]
 mod sink;
 #[path = "../../../engine/tests/support/mod.rs"]
@@ -34,10 +36,7 @@ fn run(kind: BucketKind, seed: u64) {
 }
 
 fn seeds(kind: BucketKind, first: u64) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let count = number("SETTEE_MODEL_SEEDS").unwrap_or(12);
-    let first = number("SETTEE_MODEL_SEED").unwrap_or(first);
-    for seed in first..first + count {
+    for seed in seeds::seeds(first) {
         println!("seed {seed}");
         run(kind, seed);
     }

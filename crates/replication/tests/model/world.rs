@@ -1,18 +1,17 @@
 //! The bucket, what happens to it, and the log that says what it should hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use base::{
     Cas, CollectionId, Seqno, Status, VbId,
     bucket::{BucketKind, DurabilityLevel},
 };
-use engine::{BucketOptions, Budget, Delete, Durable, Mutated, Store, Waiter};
+use engine::{BucketOptions, Delete, Durable, Mutated, Store, Waiter};
 use fastrand::Rng;
 use protocol::binary::dcp::StreamFlags;
 
 use super::{
-    collections::{self, manifest},
+    collections::Collections,
     consumer::{Consumer, Documents, Kind, Part},
     support::Rig,
 };
@@ -113,9 +112,7 @@ pub(crate) struct World {
     log: Log,
     rng: Rng,
     consumers: Vec<Consumer>,
-    next_collection: u32,
-    /// The collections besides the default one.
-    collections: Vec<u32>,
+    collections: Collections,
     /// Durable writes: those in progress, and what all of them were, by key and CAS.
     in_progress: Vec<(Vec<u8>, Mutated)>,
     durable: BTreeMap<(Vec<u8>, Cas), Vec<u8>>,
@@ -136,8 +133,7 @@ impl World {
             log: Log::default(),
             rng: Rng::with_seed(seed),
             consumers: Vec::new(),
-            next_collection: collections::FIRST,
-            collections: Vec::new(),
+            collections: Collections::none(),
             in_progress: Vec::new(),
             durable: BTreeMap::new(),
         };
@@ -164,7 +160,7 @@ impl World {
         match self.rng.u32(0..1_000) {
             0..=349 => self.mutate(),
             350..=399 => self.flush(),
-            400..=499 => self.backfill(),
+            400..=499 => self.rig().backfill(),
             500..=939 => self.take(),
             940..=959 => self.connect(),
             960..=969 => {
@@ -172,7 +168,7 @@ impl World {
                 self.consumers[index].disconnect();
             }
             970..=977 => self.change_collections(),
-            978..=982 => self.clean_up(),
+            978..=982 => self.rig().clean_up(),
             983..=985 => self.rig().clock.advance_secs(10),
             986..=987 => self.stream_to_an_end(),
             988..=990 => self.reopen(false),
@@ -192,7 +188,7 @@ impl World {
         let mut quiet = 0;
         while quiet < 3 {
             quiet += 1;
-            self.backfill();
+            self.rig().backfill();
             self.deliver();
             for index in 0..self.consumers.len() {
                 if self.take_one(index, 1 << 20) {
@@ -206,8 +202,7 @@ impl World {
             let high = self.rig().bucket.vb_history(vb).unwrap().high_seqno;
             for consumer in &self.consumers {
                 let part = &consumer.parts[&vb];
-                let is_gone =
-                    matches!(consumer.kind, Kind::Collection(id) if !self.collections.contains(&id));
+                let is_gone = matches!(consumer.kind, Kind::Collection(id) if !self.collections.has(id));
                 if !is_gone {
                     let expected = self.log.at(vb, high, consumer.kind);
                     assert_eq!(
@@ -232,18 +227,13 @@ impl World {
         );
         assert!(checked > 10, "too little happened");
         self.consumers.iter_mut().for_each(Consumer::disconnect);
-        self.backfill();
+        self.rig().backfill();
         let stats = self.rig().bucket.stats();
         assert_eq!((stats.cursors, stats.cursor_bytes, stats.backfill_bytes), (0, 0, 0), "something is left");
     }
 
     fn mutate(&mut self) {
-        let collection = match self.rng.u8(0..4) {
-            0 if !self.collections.is_empty() => *self.rng.choice(&self.collections).unwrap() as u8,
-            _ => 0,
-        };
-        let mut key = vec![collection];
-        key.extend_from_slice(format!("k{}", self.rng.u32(0..40)).as_bytes());
+        let key = self.collections.key(&mut self.rng);
         let rig = self.rig.as_mut().unwrap();
         let now = rig.now();
         let vb = rig.key(&key).0;
@@ -301,22 +291,6 @@ impl World {
         }
     }
 
-    /// What is deleted for long leaves the disk, what belongs to dropped collections the memory.
-    fn clean_up(&mut self) {
-        let rig = self.rig();
-        for shard in 0..rig.bucket.shards() {
-            rig.bucket.compact_eagerly(shard, rig.now()).unwrap();
-        }
-        rig.bucket.expire(rig.now(), Budget { items: 1_000, ..Budget::default() });
-    }
-
-    fn backfill(&mut self) {
-        let rig = self.rig();
-        for shard in 0..rig.bucket.shards() {
-            rig.bucket.run_backfills(shard, rig.now());
-        }
-    }
-
     fn connect(&mut self) {
         let index = self.rng.usize(0..self.consumers.len());
         self.connect_one(index);
@@ -368,7 +342,7 @@ impl World {
         for _ in 0..100 {
             // Time passes, so that those who take nothing make way.
             self.rig().clock.advance_secs(1);
-            self.backfill();
+            self.rig().backfill();
             self.deliver();
             self.take_one(index, 1 << 20);
             self.consumers[index].acknowledge();
@@ -387,24 +361,13 @@ impl World {
     /// Creates a collection, or drops one.
     fn change_collections(&mut self) {
         self.rig().warm_up();
-        let dropped = if self.collections.len() >= 2 && self.rng.bool() {
-            Some(self.collections.remove(self.rng.usize(0..self.collections.len())))
-        } else if self.collections.len() < 4 {
-            self.collections.push(self.next_collection);
-            self.next_collection += 1;
-            None
-        } else {
-            return;
-        };
+        let Some(dropped) = self.collections.change(&mut self.rng) else { return };
         let before = self.highs();
-        let manifest = Arc::new(manifest(&self.collections, self.next_collection));
-        let rig = self.rig();
-        rig.manifest = Arc::clone(&manifest);
-        rig.bucket.set_manifest(manifest, rig.now());
+        self.collections.tell(self.rig.as_mut().unwrap());
         for ((vb, before), (_, after)) in before.into_iter().zip(self.highs()) {
             assert_eq!(after, before.next(), "one event per vBucket");
             if let Some(id) = dropped {
-                self.log.add(vb, after, What::Dropped(CollectionId(id)));
+                self.log.add(vb, after, What::Dropped(id));
             }
         }
         // So that no crash makes it happen again, elsewhere.

@@ -21,6 +21,8 @@ mod copies;
 mod crowded;
 mod host;
 mod link;
+#[path = "../shared/seeds.rs"]
+mod seeds;
 mod shelf;
 #[path = "../shared/sink.rs"]
 mod sink;
@@ -36,10 +38,7 @@ use world::World;
 const STEPS: usize = 2_500;
 
 fn seeds<C: Copies>(first: u64) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let count = number("SETTEE_MODEL_SEEDS").unwrap_or(12);
-    let first = number("SETTEE_MODEL_SEED").unwrap_or(first);
-    for seed in first..first + count {
+    for seed in seeds::seeds(first) {
         println!("seed {seed}");
         let mut world = World::<C>::new(seed);
         for _ in 0..STEPS {

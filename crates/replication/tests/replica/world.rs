@@ -7,12 +7,12 @@ use base::{
     NodeId, Status, VbId, VbRole,
     bucket::{BucketKind, CompressionMode, DurabilityLevel},
 };
-use engine::{BucketOptions, Budget, Delete, Mutated, Store, Topology, Waiter};
+use engine::{BucketOptions, Delete, Mutated, Store, Topology, Waiter};
 use fastrand::Rng;
 use settee_replication::consumer::{StreamWish, stats::ConsumerStats};
 
 use super::{
-    collections::{self, manifest},
+    collections::Collections,
     copies::{Copies, contents_of},
     link::Link,
     shelf::{Contents, Version},
@@ -30,8 +30,7 @@ pub(crate) struct World<C: Copies> {
     term: u64,
     stats: Arc<ConsumerStats>,
     connections: u64,
-    next_collection: u32,
-    collections: Vec<u32>,
+    collections: Collections,
     in_progress: Vec<(Vec<u8>, Mutated)>,
 }
 
@@ -59,8 +58,7 @@ impl<C: Copies> World<C> {
             term: 0,
             stats: Arc::default(),
             connections: 0,
-            next_collection: collections::FIRST,
-            collections: Vec::new(),
+            collections: Collections::none(),
             in_progress: Vec::new(),
         };
         world.lead();
@@ -92,7 +90,7 @@ impl<C: Copies> World<C> {
         match self.rng.u32(0..1_000) {
             0..=349 => self.mutate(),
             350..=389 => self.flush(),
-            390..=469 => self.backfill(),
+            390..=469 => self.rig().backfill(),
             470..=939 => self.carry(),
             940..=945 => self.want_some(),
             946..=957 => {
@@ -125,7 +123,7 @@ impl<C: Copies> World<C> {
             let rig = self.rig();
             rig.bucket.time_out_durable(rig.now());
             self.copies.tend(500);
-            self.backfill();
+            self.rig().backfill();
             self.deliver();
             self.carry_all();
         }
@@ -148,7 +146,7 @@ impl<C: Copies> World<C> {
 
     /// Durable writes in progress, but for those of dropped collections.
     fn open(&self, contents: &Contents) -> BTreeMap<Vec<u8>, Version> {
-        let is_there = |key: &[u8]| key[0] <= 1 || self.collections.contains(&u32::from(key[0]));
+        let is_there = |key: &[u8]| key[0] <= 1 || self.collections.has(u32::from(key[0]));
         let open = contents.prepares.iter().filter(|(key, _)| is_there(key));
         open.map(|(key, version)| (key.clone(), version.clone())).collect()
     }
@@ -161,18 +159,13 @@ impl<C: Copies> World<C> {
     /// What clients would find, and the events of collections. What belongs to dropped collections
     /// may have been erased.
     fn live(&self, contents: &Contents) -> BTreeMap<Vec<u8>, Version> {
-        let is_there = |key: &[u8]| key[0] <= 1 || self.collections.contains(&u32::from(key[0]));
+        let is_there = |key: &[u8]| key[0] <= 1 || self.collections.has(u32::from(key[0]));
         let live = contents.versions.iter().filter(|(key, version)| !version.deleted && is_there(key));
         live.map(|(key, version)| (key.clone(), version.clone())).collect()
     }
 
     fn mutate(&mut self) {
-        let collection = match self.rng.u8(0..4) {
-            0 if !self.collections.is_empty() => *self.rng.choice(&self.collections).unwrap() as u8,
-            _ => 0,
-        };
-        let mut key = vec![collection];
-        key.extend_from_slice(format!("k{}", self.rng.u32(0..40)).as_bytes());
+        let key = self.collections.key(&mut self.rng);
         let rig = self.rig.as_mut().unwrap();
         let now = rig.now();
         let durability = match self.rng.u8(0..8) {
@@ -206,19 +199,9 @@ impl<C: Copies> World<C> {
         }
     }
 
-    fn backfill(&mut self) {
-        let rig = self.rig();
-        for shard in 0..rig.bucket.shards() {
-            rig.bucket.run_backfills(shard, rig.now());
-        }
-    }
-
     fn clean_up(&mut self) {
         let rig = self.rig();
-        for shard in 0..rig.bucket.shards() {
-            rig.bucket.compact_eagerly(shard, rig.now()).unwrap();
-        }
-        rig.bucket.expire(rig.now(), Budget { items: 1_000, ..Budget::default() });
+        rig.clean_up();
         rig.bucket.time_out_durable(rig.now());
     }
 
@@ -302,18 +285,9 @@ impl<C: Copies> World<C> {
     /// Creates a collection, or drops one.
     fn change_collections(&mut self) {
         self.rig().warm_up();
-        if self.collections.len() >= 2 && self.rng.bool() {
-            self.collections.remove(self.rng.usize(0..self.collections.len()));
-        } else if self.collections.len() < 4 {
-            self.collections.push(self.next_collection);
-            self.next_collection += 1;
-        } else {
-            return;
+        if self.collections.change(&mut self.rng).is_some() {
+            self.collections.tell(self.rig.as_mut().unwrap());
         }
-        let manifest = Arc::new(manifest(&self.collections, self.next_collection));
-        let rig = self.rig();
-        rig.manifest = Arc::clone(&manifest);
-        rig.bucket.set_manifest(manifest, rig.now());
     }
 
     /// Stops the active, well or badly, and opens it again. What a crash has lost is lost to the replica too.

@@ -1,5 +1,5 @@
 //! Statuses and results of single operations. Random ones are compared with a naive implementation in
-//! `tests/subdoc/`.
+//! `tests/it/subdoc/`.
 
 use super::*;
 

@@ -1,0 +1,118 @@
+//! What a copy says of itself after a restart: whether it may have lost what it acknowledged, and when that is over.
+
+use base::{
+    Seqno, VbRole,
+    bucket::{BucketKind, DurabilityLevel},
+};
+
+use settee_engine::{ReplicaKind, ReplicaMarker};
+
+use super::{
+    B, MAJORITY, both, item, marker, node, pair, set, status,
+    support::pipe::{Pipe, VB},
+};
+
+#[test]
+fn a_copy_that_was_killed_does_not_count_before_it_has_caught_up() {
+    let (active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    set(&active, b"\0k", b"on disk", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    replica.flush();
+    let last = set(&active, b"\0l", b"in memory", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    assert!(!status(&replica).may_lack);
+    drop(pipe);
+    replica = replica.crash();
+    replica.warm_up();
+    assert!(status(&replica).may_lack && status(&replica).held < last.seqno);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    assert!(status(&replica).may_lack, "a role brings nothing back");
+    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    assert!(status(&replica).may_lack, "nor does a stream that has told nothing");
+    pipe.drain(&active, &replica);
+    assert!(!status(&replica).may_lack && status(&replica).held >= last.seqno);
+}
+
+#[test]
+fn a_copy_that_lacks_nothing_is_told_so() {
+    let (mut active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    set(&active, b"\0k", b"on disk", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    replica.flush();
+    active.flush();
+    pipe.drain(&active, &replica);
+    replica.flush();
+    drop(pipe);
+    replica = replica.crash();
+    replica.warm_up();
+    replica.bucket.make_replica(VB, 1).unwrap();
+    assert!(status(&replica).may_lack);
+    let _pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    assert!(!status(&replica).may_lack, "there is nothing behind what it has");
+}
+
+#[test]
+fn a_clean_stop_does_not_make_a_copy_remember() {
+    let (active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    set(&active, b"\0k", b"v", MAJORITY).unwrap();
+    pipe.drain(&active, &replica);
+    drop(pipe);
+    replica = replica.restart();
+    assert!(!status(&replica).may_lack, "everything was on disk");
+    replica = replica.crash();
+    replica = replica.restart();
+    assert!(status(&replica).may_lack, "it has not caught up since it was killed");
+}
+
+#[test]
+fn a_copy_in_memory_that_was_restarted_does_not_count_before_it_has_caught_up() {
+    let (active, _, _pipe) = pair(BucketKind::Ephemeral);
+    set(&active, b"\0k", b"v", MAJORITY).unwrap();
+    let restarted = node(BucketKind::Ephemeral, VbRole::Dead);
+    assert!(status(&restarted).blank && !status(&restarted).may_lack, "the node knows that there was one");
+    restarted.bucket.note_loss(VB).unwrap();
+    restarted.bucket.make_replica(VB, 1).unwrap();
+    assert!(status(&restarted).may_lack && status(&restarted).complete, "it may be chosen");
+    let mut pipe = Pipe::connect(&active, &restarted, B, 1).unwrap();
+    assert!(!status(&restarted).complete, "a copy in the making");
+    pipe.drain(&active, &restarted);
+    assert!(status(&restarted).complete && !status(&restarted).may_lack);
+}
+
+/// A snapshot from disk may leave out what it says is completed. So a copy that stopped in the middle has to hear it again.
+#[test]
+fn a_copy_killed_inside_a_snapshot_from_disk_hears_again_what_was_completed() {
+    let (mut active, mut replica) =
+        (node(BucketKind::Couchbase, VbRole::Dead), node(BucketKind::Couchbase, VbRole::Dead));
+    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
+    set(&active, b"\0a", b"aborted", MAJORITY).unwrap();
+    active.clock.advance_secs(31);
+    active.bucket.time_out_durable(active.now());
+    for key in [b"\0k", b"\0l"] {
+        set(&active, key, b"v", DurabilityLevel::None).unwrap();
+    }
+    assert_eq!(status(&active).history.high_seqno, Seqno(4), "prepare, abort, and two more");
+    // It has the prepare, and of a snapshot from disk the first part. Compaction has dropped the abort.
+    replica.bucket.make_replica(VB, 1).unwrap();
+    let start = replica.bucket.replica_begin(VB, 1, replica.now()).unwrap();
+    let log = active.bucket.vb_history(VB).unwrap().log;
+    replica.bucket.replica_accept_log(start.inflow, &log, replica.now()).unwrap();
+    let prepare = item(ReplicaKind::Prepare { level: MAJORITY, deleted: false }, b"\0a", 1);
+    let disk = ReplicaMarker { high_completed: Seqno(1), ..marker(1, 4, true) };
+    for (marker, item) in [(marker(0, 1, false), prepare), (disk, item(ReplicaKind::Mutation, b"\0k", 3))] {
+        replica.bucket.replica_marker(start.inflow, &marker, replica.now()).unwrap();
+        replica.bucket.replica_item(start.inflow, &item, replica.now()).unwrap();
+    }
+    replica.flush();
+    replica = replica.crash();
+    replica.warm_up();
+    replica.bucket.make_replica(VB, 1).unwrap();
+    assert_eq!(status(&replica).prepares, 1);
+
+    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    pipe.drain(&active, &replica);
+    active.flush();
+    pipe.drain(&active, &replica);
+    assert_eq!(status(&replica).history.high_seqno, Seqno(4));
+    assert_eq!(status(&replica).prepares, 0, "the prepare was aborted");
+}
