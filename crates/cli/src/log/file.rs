@@ -70,10 +70,17 @@ impl Write for Rotating {
     /// Takes whole lines.
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let length = lines.len() as u64;
-        if self.bytes > 0 && self.bytes.saturating_add(length) > self.of.bytes_max {
-            // A folder that refuses leaves the file as it is. It is tried again when as much has been written once more.
-            let _ = self.put_aside();
-            self.bytes = 0;
+        let length_max = self.of.bytes_max;
+        if self.bytes > 0 && self.bytes.saturating_add(length) > length_max {
+            match self.put_aside() {
+                Ok(()) => self.bytes = 0,
+                // A folder that goes on refusing costs old lines, and not the disk.
+                Err(_) if self.bytes >= length_max.saturating_mul(2) => {
+                    self.file.set_len(0)?;
+                    self.bytes = 0;
+                }
+                Err(_) => {}
+            }
         }
         self.file.write_all(lines)?;
         self.bytes = self.bytes.saturating_add(length);
@@ -136,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_taken_loses_no_line() {
+    fn a_name_that_cannot_be_taken_loses_lines_only_where_they_have_become_twice_as_many() {
         let dir = tempfile::tempdir().unwrap();
         // A folder that is not empty cannot be replaced by a file.
         fs::create_dir_all(dir.path().join("settee.log.1/in the way")).unwrap();
@@ -146,5 +153,7 @@ mod tests {
         }
         let text = fs::read_to_string(dir.path().join("settee.log")).unwrap();
         assert_eq!(text.lines().count(), 5, "{text}");
+        (5..100).for_each(|number| log.write_all(format!("line number {number}\n").as_bytes()).unwrap());
+        assert!(fs::metadata(dir.path().join("settee.log")).unwrap().len() < 80);
     }
 }

@@ -95,8 +95,7 @@ impl State {
 
     /// The same, of each refusal its kind only.
     pub(super) fn without_words(&self) -> Self {
-        let kind =
-            |outcome: &Outcome| outcome.as_ref().map(Applied::clone).map_err(ClusterError::without_words);
+        let kind = |outcome: &Outcome| outcome.clone().map_err(|error| error.without_words());
         let ended = self.ended.iter().map(|(id, outcome)| (*id, kind(outcome)));
         Self {
             metadata: Arc::clone(&self.metadata),
