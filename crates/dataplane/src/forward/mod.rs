@@ -51,11 +51,13 @@ fn owner(session: &Session, vb: VbId, context: &Context) -> Option<Peer> {
     }
     let meta = &context.snapshot.metadata;
     let name = &session.attached()?.name;
-    let plan = meta.buckets.get(&**name)?.vbs.get(usize::from(vb.get()))?;
+    let bucket = meta.buckets.get(&**name)?;
+    let plan = bucket.vbs.get(usize::from(vb.get()))?;
     let node = meta.node_by_id(plan.active()?)?;
     let address = PeerAddress::of(node, meta);
     let secret = if meta.accepts_secret() { meta.secret.clone() } else { String::new() };
-    Some(Peer { address, bucket: name.to_string(), uuid: node.uuid.clone(), secret })
+    let (bucket, bucket_uuid) = (name.to_string(), bucket.uuid.clone());
+    Some(Peer { address, bucket, bucket_uuid, uuid: node.uuid.clone(), secret })
 }
 
 /// Asks the owner of a vBucket that is not here, or rests before that is tried again; says how the request ends for now.

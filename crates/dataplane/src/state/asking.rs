@@ -7,6 +7,9 @@
 //!
 //! Every packet's answer is delivered exactly once. A batch fits into the sockets' buffers while neither side reads, or it
 //! is a single packet. So neither side can wait for the other to read first.
+//!
+//! A bucket may be dropped and made anew under its name, and one of the two nodes may not have heard of it. A write to the old bucket
+//! would be acknowledged and then be gone. So a link goes to a bucket of one uuid, and asks nothing of a node that has another one.
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -19,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use base::Status;
+use base::{BucketUuid, Status};
 use cluster::{
     Metadata,
     auth::{INTERNAL_USER, LoginPort},
@@ -31,6 +34,7 @@ use protocol::{
     sasl,
 };
 use rustls::{ClientConnection, StreamOwned};
+use serde::Deserialize;
 
 use crate::{
     net::{node_tls::NodeTls, peer::PeerAddress},
@@ -61,6 +65,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Peer {
     pub(crate) address: PeerAddress,
     pub(crate) bucket: String,
+    pub(crate) bucket_uuid: BucketUuid,
     /// The node's uuid.
     pub(crate) uuid: String,
     /// Password of the internal user, for as long as some node has no key. Empty: it is not accepted.
@@ -76,7 +81,9 @@ impl Peer {
     /// Whether these metadata have its node and its bucket.
     pub(crate) fn is_of(&self, metadata: &Metadata) -> bool {
         let node = metadata.node_by_id(self.address.node);
-        node.is_some_and(|node| node.uuid == self.uuid) && metadata.buckets.contains_key(&self.bucket)
+        let bucket = metadata.buckets.get(&self.bucket);
+        node.is_some_and(|node| node.uuid == self.uuid)
+            && bucket.is_some_and(|bucket| bucket.uuid == self.bucket_uuid)
     }
 }
 
@@ -397,7 +404,25 @@ fn connect(peer: &Peer, node_tls: &NodeTls) -> io::Result<Connection> {
     log_in(&mut connection, peer, node_tls)?;
     let bucket = Packet { key: peer.bucket.as_bytes(), ..Packet::new(Opcode::SelectBucket) };
     converse(&mut connection, &bucket)?;
+    check_bucket(&mut connection, &peer.bucket_uuid)?;
     Ok(connection)
+}
+
+/// Whether the bucket is the one that is meant. A connection ends with the bucket that it has selected, so one look is enough.
+fn check_bucket(connection: &mut Connection, meant: &BucketUuid) -> io::Result<()> {
+    let answer = exchange_one(connection, &Packet::new(Opcode::GetClusterConfig))?;
+    let Decoded::Frame(frame) = decode_frame(&answer) else { return Err(io::ErrorKind::InvalidData.into()) };
+    let selected: Selected = serde_json::from_slice(frame.value)?;
+    if selected.uuid == meant.0 {
+        return Ok(());
+    }
+    Err(io::Error::other("the node has another bucket of that name"))
+}
+
+/// What a bucket's configuration says of the bucket.
+#[derive(Deserialize)]
+struct Selected {
+    uuid: String,
 }
 
 /// Logs in by this node's key, or by the secret where the cluster does not know it yet.
@@ -416,12 +441,17 @@ fn log_in(connection: &mut Connection, peer: &Peer, node_tls: &NodeTls) -> io::R
     converse(connection, &Packet { key, value: &signature, ..Packet::new(Opcode::SaslStep) }).map(drop)
 }
 
-/// Has a request answered; what the answer says. A challenge is an answer to a login only.
-fn converse(connection: &mut Connection, packet: &Packet<'_>) -> io::Result<Vec<u8>> {
+/// Has a request answered.
+fn exchange_one(connection: &mut Connection, packet: &Packet<'_>) -> io::Result<Box<[u8]>> {
     let mut bytes = Vec::new();
     packet.encode(&mut bytes).map_err(io::Error::other)?;
     connection.get_mut().send(&bytes)?;
-    let answer = read_packet(connection)?;
+    read_packet(connection)
+}
+
+/// Has a request answered; what the answer says. A challenge is an answer to a login only.
+fn converse(connection: &mut Connection, packet: &Packet<'_>) -> io::Result<Vec<u8>> {
+    let answer = exchange_one(connection, packet)?;
     match status_of(&answer) {
         Status::Success => Ok(Vec::new()),
         Status::AuthContinue if packet.opcode == Opcode::SaslAuth => match decode_frame(&answer) {

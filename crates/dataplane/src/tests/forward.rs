@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use base::{NodeId, Status, VbId, bucket::DurabilityLevel};
+use base::{BucketUuid, NodeId, Status, VbId, bucket::DurabilityLevel};
 use cluster::{Command, Metadata};
 use engine::{BucketChange, Waiter};
 use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_response};
@@ -197,28 +197,39 @@ fn binary_requests_keep_their_order_and_their_silence() {
     pair.stop();
 }
 
-/// A node that answers retrievals when it has been asked for so many, not before, and the last one first.
-fn patient_peer(expected: usize) -> SocketAddr {
+/// What a node says of its bucket of that uuid, as far as other nodes ask.
+fn config_of(bucket: &str) -> Vec<u8> {
+    serde_json::json!({ "uuid": bucket }).to_string().into_bytes()
+}
+
+/// A node with that bucket that answers retrievals when it has been asked for so many, not before, and
+/// the last one first.
+fn patient_peer(expected: usize, bucket: &str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let config = config_of(bucket);
     std::thread::spawn(move || {
         for socket in listener.incoming() {
-            let socket = socket.unwrap();
-            std::thread::spawn(move || answer_when_asked_for(expected, socket));
+            let (socket, config) = (socket.unwrap(), config.clone());
+            std::thread::spawn(move || answer_when_asked_for(expected, &config, socket));
         }
     });
     address
 }
 
-fn answer_when_asked_for(expected: usize, mut socket: TcpStream) {
+fn answer_when_asked_for(expected: usize, config: &[u8], mut socket: TcpStream) {
     let (mut bytes, mut chunk, mut held_back) = (Vec::new(), [0; 4096], Vec::new());
     while let Ok(read @ 1..) = socket.read(&mut chunk) {
         bytes.extend_from_slice(&chunk[..read]);
         let (mut at, mut answers) = (0, Vec::new());
         while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
             let is_get = [Opcode::Get, Opcode::Getk].map(Opcode::code).contains(&frame.header.opcode);
-            let (list, extras, value): (_, &[u8], _) =
-                if is_get { (&mut held_back, &[0; 4], frame.key) } else { (&mut answers, &[], &[][..]) };
+            let is_config = frame.header.opcode == Opcode::GetClusterConfig.code();
+            let (list, extras, value): (_, &[u8], _) = match (is_get, is_config) {
+                (true, _) => (&mut held_back, &[0; 4], frame.key),
+                (false, true) => (&mut answers, &[], config),
+                (false, false) => (&mut answers, &[], &[][..]),
+            };
             let success = Response::new(Status::Success);
             let mut answer = Vec::new();
             write_response(&mut answer, &frame.header, false, &success, extras, &[], value);
@@ -249,7 +260,7 @@ fn what_is_asked_for_together_costs_its_owner_one_round_trip() {
         })
         .collect();
     let far: Vec<&String> = keys.iter().filter(|&key| is_far(key)).collect();
-    let peer = patient_peer(far.len());
+    let peer = patient_peer(far.len(), &node.bucket_uuid(BUCKET));
     node.give_half_to(BUCKET, peer);
     let (facing, address) = node.serve(ListenerKind::Memcached, &options());
 
@@ -351,15 +362,16 @@ fn what_nobody_serves_is_refused_in_the_end_and_the_rest_goes_on() {
     facing.stop(Duration::from_secs(5));
 }
 
-/// A node that answers each SET when the test is over, as one that is paced does in the end, and anything else at once. It tells
-/// of each SET.
-fn holding_peer() -> (SocketAddr, mpsc::Receiver<()>) {
+/// A node with that bucket that holds back each SET, as one that is paced does, and answers anything else at once. It tells of each
+/// SET.
+fn holding_peer(bucket: &str) -> (SocketAddr, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (held, hears) = mpsc::channel();
+    let config = config_of(bucket);
     std::thread::spawn(move || {
         for socket in listener.incoming() {
-            let (mut socket, held) = (socket.unwrap(), held.clone());
+            let (mut socket, held, config) = (socket.unwrap(), held.clone(), config.clone());
             std::thread::spawn(move || {
                 let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
                 while let Ok(read @ 1..) = socket.read(&mut chunk) {
@@ -373,9 +385,11 @@ fn holding_peer() -> (SocketAddr, mpsc::Receiver<()>) {
                         }
                         let is_get = frame.header.opcode == Opcode::Get.code();
                         let extras: &[u8] = if is_get { &[0; 4] } else { &[] };
+                        let is_config = frame.header.opcode == Opcode::GetClusterConfig.code();
+                        let value = if is_config { &config[..] } else { &[] };
                         let mut answer = Vec::new();
                         let success = Response::new(Status::Success);
-                        write_response(&mut answer, &frame.header, false, &success, extras, &[], b"");
+                        write_response(&mut answer, &frame.header, false, &success, extras, &[], value);
                         socket.write_all(&answer).unwrap();
                     }
                     bytes.drain(..at);
@@ -392,7 +406,7 @@ fn what_its_owner_holds_back_holds_up_no_request_of_another_kind() {
     let mut node = Node::new();
     node.apply(&Command::SetSecret("between nodes".into()));
     let key = far_key(&node);
-    let (peer, held) = holding_peer();
+    let (peer, held) = holding_peer(&node.bucket_uuid(BUCKET));
     node.give_half_to(BUCKET, peer);
     let (facing, address) = node.serve(ListenerKind::Memcached, &options());
     // One on each link of a lane.
@@ -413,12 +427,26 @@ fn what_its_owner_holds_back_holds_up_no_request_of_another_kind() {
     facing.stop(Duration::ZERO);
 }
 
-/// A node that counts, and answers each count when it may. It tells of each.
-fn counting_peer() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
+#[test]
+fn a_node_that_has_another_bucket_of_that_name_is_asked_nothing() {
+    let mut pair = Pair::new();
+    let key = far_key(&pair.first);
+    // It has heard that the bucket was made anew, and the node that clients ask has not.
+    pair.second.apply(&Command::FlushBucket { name: BUCKET.into(), uuid: BucketUuid("f".repeat(32)) });
+    let mut socket = client(pair.address);
+    // As many bytes as "STORED" has.
+    say(&mut socket, &format!("set {key} 0 0 1\r\nx\r\n"), "SERVER_E");
+    assert_eq!(pair.second.stats(BUCKET).curr_items, 0);
+    pair.stop();
+}
+
+/// A node with that bucket that counts, and answers each count when it may. It tells of each.
+fn counting_peer(bucket: &str) -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (asked, hears) = mpsc::channel();
     let (may, allowed) = mpsc::channel();
+    let config = config_of(bucket);
     std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         let (mut bytes, mut chunk, mut counted) = (Vec::new(), [0; 4096], 0_u64);
@@ -427,6 +455,9 @@ fn counting_peer() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
             let mut at = 0;
             while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
                 let mut value = Vec::new();
+                if frame.header.opcode == Opcode::GetClusterConfig.code() {
+                    value.clone_from(&config);
+                }
                 if frame.header.opcode == Opcode::Increment.code() {
                     asked.send(()).unwrap();
                     allowed.recv().unwrap();
@@ -450,7 +481,7 @@ fn a_request_that_is_woken_for_nothing_while_its_owner_works_is_not_carried_out_
     let mut node = Node::new();
     node.apply(&Command::SetSecret("between nodes".into()));
     let key = far_key(&node);
-    let (peer, asked, may) = counting_peer();
+    let (peer, asked, may) = counting_peer(&node.bucket_uuid(BUCKET));
     node.give_half_to(BUCKET, peer);
     let (facing, address) = node.serve(ListenerKind::Memcached, &options());
     let mut socket = client(address);
@@ -480,10 +511,16 @@ fn links_for_buckets_and_nodes_that_are_gone_end_with_the_next_that_is_made() {
         for connection in 0..4 {
             let info = &all.nodes[0];
             let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port: 1, tls: false };
-            let (bucket, uuid, secret) = (bucket.to_owned(), info.uuid.clone(), String::new());
             let waiter = Waiter { worker: 0, connection, ticket: 0 };
             let job = Job::one(waiter, Lane::Other, Vec::new(), &node.shared.account);
-            forwarder.submit(Peer { address, bucket, uuid, secret }, connection, job, metadata).unwrap();
+            let peer = Peer {
+                address,
+                bucket: bucket.to_owned(),
+                bucket_uuid: all.buckets[bucket].uuid.clone(),
+                uuid: info.uuid.clone(),
+                secret: String::new(),
+            };
+            forwarder.submit(peer, connection, job, metadata).unwrap();
         }
         forwarder.links()
     };
@@ -495,6 +532,9 @@ fn links_for_buckets_and_nodes_that_are_gone_end_with_the_next_that_is_made() {
     assert_eq!(ask("cache", &of(&["cache"])), 2);
     assert_eq!(ask("travel", &of(&["cache", "travel"])), 4, "both are there");
     assert_eq!(ask("secret", &of(&["secret"])), 2, "the others were dropped");
+    let mut anew = of(&["secret", "cache"]);
+    anew.buckets.get_mut("secret").unwrap().uuid = BucketUuid("anew".into());
+    assert_eq!(ask("cache", &anew), 2, "the other one is not that bucket any more");
 }
 
 /// A client can leave large requests behind for a peer that takes its time, and go.
@@ -510,10 +550,16 @@ fn what_waits_for_peers_is_bounded() {
     let is_taken = |_: &i32| {
         let info = &metadata.nodes[0];
         let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port, tls: false };
-        let (bucket, uuid, secret) = (BUCKET.to_owned(), info.uuid.clone(), String::new());
         let waiter = Waiter { worker: 0, connection: 1, ticket: 0 };
         let job = Job::one(waiter, Lane::Growing, vec![0; REQUEST_BYTES], &account);
-        forwarder.submit(Peer { address, bucket, uuid, secret }, 1, job, &metadata).is_ok()
+        let peer = Peer {
+            address,
+            bucket: BUCKET.to_owned(),
+            bucket_uuid: metadata.buckets[BUCKET].uuid.clone(),
+            uuid: info.uuid.clone(),
+            secret: String::new(),
+        };
+        forwarder.submit(peer, 1, job, &metadata).is_ok()
     };
     assert_eq!((0..20).filter(is_taken).count(), 8, "128 MiB");
     let held = account.of(NodePool::Forwarding);
