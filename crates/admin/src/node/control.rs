@@ -34,7 +34,7 @@ pub trait NodeControl: Gate {
     /// The uuid of the node that answers.
     fn this_node(&self) -> String;
     /// Decides, makes durable and carries out a command. When it resolves with success, a created bucket is being
-    /// served and a dropped one is gone.
+    /// served on this node.
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
     /// Whether this node knows what its cluster agreed on before it started, and so acts on nothing old.
     fn knows_cluster(&self) -> bool;
@@ -92,6 +92,13 @@ pub trait NodeControl: Gate {
     fn reset(&self) -> BoxFuture<'_, Result<(), ClusterError>>;
     /// Sends a request to the REST interface of another node, and waits for the whole answer: its status and body.
     fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>>;
+    /// Drops a bucket. Tells whether every node has let go of it; the others will, and the bucket is dropped all the same.
+    fn drop_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, ClusterError>>;
+    /// Whether another node still has a bucket of that name which this one does not know any more, of the nodes that can be asked.
+    fn is_held_elsewhere<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+        let _ = name;
+        Box::pin(std::future::ready(false))
+    }
     /// Empties a bucket.
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
     /// Starts compacting a bucket.

@@ -85,6 +85,11 @@ async fn create(call: &Call) -> Outcome {
     if call.query.is_on("just_validate") {
         return Ok(json_ok(&summaries(call, name, Some(&params), &FieldErrors::new())));
     }
+    // A node that has not heard that the last one was dropped would acknowledge writes to that one.
+    if call.api.control.is_held_elsewhere(name).await {
+        let body = json!({ "_": "Bucket with given name still exists" });
+        return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &body));
+    }
     hash_password(&mut params).await?;
     let uuid = base::BucketUuid(Api::new_uuid()?);
     let command = Command::CreateBucket { name: name.to_owned(), uuid, params };
@@ -153,9 +158,13 @@ fn cuts_too_much(call: &Call, name: &str, params: &BucketParams) -> Option<Strin
 
 async fn delete(call: &Call, name: &str) -> Outcome {
     call.bucket(name)?;
-    call.submit(Command::DeleteBucket { name: name.to_owned() }).await?;
+    let is_gone = call.api.control.drop_bucket(name).await?;
     call.audit(AuditKind::BucketChanged, name, "dropped");
-    Ok(reply::empty_ok())
+    if is_gone {
+        return Ok(reply::empty_ok());
+    }
+    let body = json!({ "_": "Bucket deletion not yet complete, but will continue.\r\n" });
+    Ok(reply::with_status(StatusCode::INTERNAL_SERVER_ERROR, &body))
 }
 
 async fn flush(call: &Call, name: &str) -> Outcome {

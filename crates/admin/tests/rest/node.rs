@@ -88,6 +88,8 @@ pub(crate) struct FakeNode {
     /// Its documents by collection and key, and how often it says first that a copy is not here.
     pub(crate) documents: Mutex<BTreeMap<(u32, Vec<u8>), Document>>,
     pub(crate) elsewhere: AtomicUsize,
+    /// Other nodes that have not heard that a bucket was dropped.
+    pub(crate) lagging: AtomicUsize,
     /// Keys of the default collection that are hotter than any other.
     pub(crate) hotter: AtomicUsize,
     /// What SDKs have told it, and how many of them it asks.
@@ -157,6 +159,7 @@ impl FakeNode {
             collected: tempfile::tempdir().unwrap(),
             documents: Mutex::default(),
             elsewhere: AtomicUsize::new(0),
+            lagging: AtomicUsize::new(0),
             hotter: AtomicUsize::new(0),
             told: Mutex::default(),
             connected: Mutex::default(),
@@ -383,6 +386,15 @@ impl NodeControl for FakeNode {
             let answer: Response = answer.await.unwrap()?;
             Ok((answer.status, answer.body.into()))
         })
+    }
+    fn drop_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, ClusterError>> {
+        let dropped = self.apply(&Command::DeleteBucket { name: name.into() });
+        let is_gone = self.lagging.load(Relaxed) == 0;
+        Box::pin(async move { dropped.map(|_| is_gone) })
+    }
+    fn is_held_elsewhere<'a>(&'a self, _: &'a str) -> BoxFuture<'a, bool> {
+        let is_held = self.lagging.load(Relaxed) > 0;
+        Box::pin(async move { is_held })
     }
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
         self.flushed.lock().unwrap().push(name.into());

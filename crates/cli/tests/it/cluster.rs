@@ -266,6 +266,37 @@ fn a_flush_empties_every_copy_for_good() {
 }
 
 #[test]
+fn a_bucket_is_dropped_once_no_node_serves_it() {
+    let cluster = Cluster::form(3);
+    let rests = [0, 1].map(|node| Rest::new(cluster.nodes[node].rest(), Some((USERNAME, PASSWORD))));
+    let connects = |node: usize| {
+        let user = Some((USERNAME.into(), PASSWORD.into()));
+        Client::connect(
+            &cluster.nodes[node].kv(),
+            &Login { user, bucket: Some("app".into()), collections: false },
+        )
+    };
+    eventually("the bucket is served", || connects(2).ok());
+    // It lags. Should it wake after the answer, it would serve the bucket until it hears of its end.
+    cluster.nodes[2].pause();
+    let [asked, _] = rests.clone();
+    let dropping = thread::spawn(move || (asked.delete("/pools/default/buckets/app"), Instant::now()));
+    for rest in &rests {
+        let is_gone =
+            || (rest.request("GET", "/pools/default/buckets/app", &[]).unwrap().code == 404).then_some(());
+        eventually("the others have heard of it", is_gone);
+    }
+    (0..20).for_each(|_| drop(rests[0].get_json("/pools").unwrap()));
+    let resumed = Instant::now();
+    cluster.nodes[2].resume();
+    let (dropped, answered) = dropping.join().unwrap();
+    assert!(answered > resumed, "one of its nodes had not heard of it: {dropped:?}");
+    if dropped.is_ok() {
+        assert!(connects(2).is_err(), "it is served no more");
+    }
+}
+
+#[test]
 fn the_cluster_goes_on_without_the_node_that_led_it() {
     let mut cluster = Cluster::form(3);
     let rest = |node: &Node| Rest::new(node.rest(), Some((USERNAME, PASSWORD)));

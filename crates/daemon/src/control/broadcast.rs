@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::NodeId;
 use cluster::NodeInfo;
 use http::Gate as _;
 use tokio::task::JoinSet;
@@ -14,24 +15,32 @@ pub(crate) const YES: &[u8] = b"yes";
 /// Asks all of them at the same time; what those are called that have not said [`YES`].
 pub(crate) async fn absentees(control: &Control, question: &'static str, body: &[u8]) -> Vec<String> {
     let metadata = control.metadata();
-    absentees_among(control, metadata.active_nodes(), question, body).await
+    let absent = absent_among(control, metadata.active_nodes(), question, body).await;
+    metadata.nodes.iter().filter(|node| absent.contains(&node.id)).map(NodeInfo::called).collect()
 }
 
-/// The same of these nodes, as far as they are others.
-pub(crate) async fn absentees_among<'n>(
+/// The same of these nodes, as far as they are others, by number.
+pub(crate) async fn absent_among<'n>(
     control: &Control,
     nodes: impl Iterator<Item = &'n NodeInfo>,
     question: &'static str,
     body: &[u8],
-) -> Vec<String> {
+) -> Vec<NodeId> {
+    let answers = ask_among(control, nodes, question, body).await;
+    answers.into_iter().filter(|(_, answer)| answer.as_deref() != Some(YES)).map(|(node, _)| node).collect()
+}
+
+/// What these nodes answer, as far as they are others; nothing where one does not.
+pub(crate) async fn ask_among<'n>(
+    control: &Control,
+    nodes: impl Iterator<Item = &'n NodeInfo>,
+    question: &'static str,
+    body: &[u8],
+) -> Vec<(NodeId, Option<Vec<u8>>)> {
     let mut asked = JoinSet::new();
     for node in nodes.filter(|node| node.id != control.this_id()) {
-        let (peers, id, called) = (Arc::clone(control.peers()), node.id, node.called());
-        let body = body.to_vec();
-        asked.spawn(async move {
-            let answer = peers.wait_for(id, question, body).await;
-            (!answer.is_ok_and(|answer| answer == YES)).then_some(called)
-        });
+        let (peers, id, body) = (Arc::clone(control.peers()), node.id, body.to_vec());
+        asked.spawn(async move { (id, peers.wait_for(id, question, body).await.ok()) });
     }
-    asked.join_all().await.into_iter().flatten().collect()
+    asked.join_all().await
 }

@@ -68,6 +68,8 @@ impl Control {
             if let Err(error) = &outcome {
                 tracing::error!(%error, "a bucket is not available");
             }
+            // Whatever could not be opened: what was dropped is dropped.
+            self.carried_out.send_replace(next.version);
             self.forget_pasts(&gone);
             self.wake_watchers(next.rev);
             let outcome = outcome.map_err(ClusterError::from);

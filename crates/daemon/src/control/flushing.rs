@@ -73,7 +73,7 @@ async fn wait_for_all(control: &Control, bucket: &BucketUuid) -> Result<(), Clus
 }
 
 /// Waits until no loop executes anything in an older snapshot than that of now. Whether that was so in time.
-async fn loops_follow(shared: &Shared, wakes: &Wakes) -> bool {
+pub(crate) async fn loops_follow(shared: &Shared, wakes: &Wakes) -> bool {
     let generation = shared.generation();
     let ended = async {
         while !wakes.all_follow(generation) {

@@ -97,6 +97,8 @@ pub(crate) struct Control {
     me: Weak<Control>,
     metadata: ArcSwap<Metadata>,
     rev: watch::Sender<i64>,
+    /// The version of the metadata that buckets have followed.
+    carried_out: watch::Sender<u64>,
     agreement: Arc<Agreement>,
     peers: Arc<Peers>,
     /// What services of other nodes ask those of this one.
@@ -144,6 +146,7 @@ impl Control {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             rev: watch::Sender::new(parts.metadata.rev),
+            carried_out: watch::Sender::new(parts.metadata.version),
             metadata: ArcSwap::new(parts.metadata),
             agreement: parts.agreement,
             peers: parts.peers,
@@ -175,6 +178,11 @@ impl Control {
             roll: ArcSwap::default(),
             roll_asked: AtomicU64::new(0),
         })
+    }
+
+    /// Tells which version of the metadata was carried out. What is known is more, while buckets are opened or dropped.
+    pub(crate) fn carried_out(&self) -> watch::Receiver<u64> {
+        self.carried_out.subscribe()
     }
 
     /// What the data-plane loops go by, and how they are reached.

@@ -39,7 +39,7 @@ use stats::{Reading, Samples, Statistic, SystemStats, Zoom};
 
 use crate::{
     audit,
-    control::{compacting, flushing},
+    control::{compacting, everywhere, flushing},
     statistics,
     talk::http::{Address, Ask, Connection, Security, basic},
 };
@@ -215,6 +215,14 @@ impl NodeControl for Control {
             let mut connection = connection.map_err(failed)?;
             connection.exchange(ask, CALL_PATIENCE).await.map_err(failed)
         })
+    }
+
+    fn drop_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, ClusterError>> {
+        Box::pin(everywhere::drop_bucket(self, name))
+    }
+
+    fn is_held_elsewhere<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(everywhere::is_held_elsewhere(self, name))
     }
 
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
