@@ -89,7 +89,7 @@ fn far_key(node: &Node) -> String {
 /// A key of an even vBucket, which the first node has.
 fn near_key(node: &Node) -> String {
     let mut keys = (0..).map(|number| format!("near{number}"));
-    keys.find(|key| node.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 0).unwrap()
+    keys.find(|key| node.vbucket_of(BUCKET, key.as_bytes()).get().is_multiple_of(2)).unwrap()
 }
 
 #[test]
