@@ -4,7 +4,7 @@
 //! Everything here is a pure function from bytes to values or back: no socket, no clock, no thread, no
 //! randomness, no cryptography. Decoders borrow from the input and allocate nothing on the data path;
 //! encoders append to a `Vec<u8>`. Nothing that arrives from outside makes them panic, which the fuzz targets
-//! in `fuzz/` and their stable twin in `tests/fuzz.rs` keep proving.
+//! in `fuzz/` and their stable twin in `tests/it/fuzz.rs` keep proving.
 //!
 //! What a request *means* is decided by the server; this crate says only whether it is well formed.
 
