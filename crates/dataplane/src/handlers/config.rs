@@ -14,13 +14,7 @@ use protocol::{
 
 use crate::{
     net::output::Output,
-    request::{
-        call::Call,
-        context::Context,
-        reply,
-        session::{PushRest, Session},
-        stage::Stop,
-    },
+    request::{call::Call, context::Context, reply, session::Session, stage::Stop},
     state::shared::{ConfigDocument, ConfigVersion},
 };
 
@@ -80,7 +74,7 @@ pub(crate) fn push(session: &mut Session, out: &mut Output, context: &mut Contex
     let bucket = session.attached().map(|bucket| bucket.name.as_bytes()).unwrap_or_default();
     write_push(out, session, config, bucket, whole);
     session.pushed = Some(version);
-    session.push_rest = PushRest { until: context.now.mono_millis + UNASKED_MILLIS, is_waiting: false };
+    session.rest_pushes_until(context.now.mono_millis + UNASKED_MILLIS);
     if whole {
         session.seen = Some(version);
     }
@@ -88,13 +82,12 @@ pub(crate) fn push(session: &mut Session, out: &mut Output, context: &mut Contex
 
 /// Whether it is too early to tell a client of a newer map. If so, the connection is woken when it no longer is.
 fn is_behind(session: &mut Session, context: &mut Context) -> bool {
-    let PushRest { until, is_waiting } = session.push_rest;
+    let until = session.pushes_rest_until;
     let has_asked = session.seen >= session.pushed;
     if has_asked || context.snapshot.metadata.rebalance.is_none() || context.now.mono_millis >= until {
         return false;
     }
-    if !is_waiting {
-        session.push_rest.is_waiting = true;
+    if !std::mem::replace(&mut session.push_waits, true) {
         context.wake_at(until);
     }
     true

@@ -27,15 +27,6 @@ const DEFAULT_BUCKET: &str = "default";
 /// What a node's probe calls itself.
 pub const PROBE_AGENT: &str = "settee probe";
 
-/// How long a client is told of no newer map, because it has not asked for the one that it was told of.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PushRest {
-    /// In monotonic milliseconds.
-    pub(crate) until: u64,
-    /// A newer map waits for that, and the connection is woken then.
-    pub(crate) is_waiting: bool,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -54,7 +45,10 @@ pub(crate) struct Session {
     pub(crate) seen: Option<ConfigVersion>,
     /// The newest version that was pushed, in full or in brief.
     pub(crate) pushed: Option<ConfigVersion>,
-    pub(crate) push_rest: PushRest,
+    /// Until when it is told of no newer map, because it has not asked for the one that it was told of (monotonic milliseconds).
+    pub(crate) pushes_rest_until: u64,
+    /// A newer map waits for that, and the connection is woken then.
+    pub(crate) push_waits: bool,
     /// A SASL exchange that has begun.
     pub(crate) exchange: Option<Exchange>,
     /// Present once the connection was opened for DCP.
@@ -115,7 +109,8 @@ impl Session {
             generation: snapshot.generation(),
             seen: None,
             pushed: None,
-            push_rest: PushRest::default(),
+            pushes_rest_until: 0,
+            push_waits: false,
             exchange: None,
             dcp: None,
             ahead: Ahead::default(),
@@ -196,7 +191,12 @@ impl Session {
         self.bucket = bucket;
         self.seen = None;
         self.pushed = None;
-        self.push_rest = PushRest::default();
+        self.rest_pushes_until(0);
+    }
+
+    /// It is told of no newer map until then, unless it asks.
+    pub(crate) fn rest_pushes_until(&mut self, mono_millis: u64) {
+        (self.pushes_rest_until, self.push_waits) = (mono_millis, false);
     }
 
     /// SELECT_BUCKET.

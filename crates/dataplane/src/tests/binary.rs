@@ -282,7 +282,7 @@ fn a_client_that_does_not_ask_is_told_of_no_newer_map_while_a_rebalance_goes_on(
     assert!(is_told(&mut wire), "it has asked for the one before");
     more(&mut node);
     assert!(!is_told(&mut wire));
-    wire.connection.session.push_rest.until = 0;
+    wire.connection.session.rest_pushes_until(0);
     assert!(is_told(&mut wire), "it may have that map from another node");
     more(&mut node);
     assert!(!is_told(&mut wire));
