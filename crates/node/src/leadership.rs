@@ -100,11 +100,14 @@ impl Leadership {
         commands
     }
 
-    /// A command that was to be proposed has been carried out (`is_done`), was refused, or was given up. A command that was carried out
-    /// may ask for the next one. After any other the leader of that time looks again when its pause is over.
-    pub fn ended(&mut self, command: &Command, is_done: bool) {
+    /// A command that was to be proposed in that term has been carried out (`is_done`), was refused, or was given up. A command that was
+    /// carried out may ask for the next one. After any other the leader of that time looks again when its pause is over.
+    pub fn ended(&mut self, term: u64, command: &Command, is_done: bool) {
         self.has_news |= is_done;
-        self.in_flight.retain(|kind| *kind != discriminant(command));
+        // One of an earlier term may end late, when this term has proposed another of its kind.
+        if self.term == Some(term) {
+            self.in_flight.retain(|kind| *kind != discriminant(command));
+        }
     }
 
     /// Takes a node's report that came at `came`, after a majority has confirmed that this node led in `term` when it had come
@@ -194,9 +197,9 @@ mod tests {
         take(&mut leadership, &metadata, report(), 111);
         assert_eq!(leadership.rests_for(&metadata, 111), IDLE_MILLIS - 1, "the same again is no news");
         let command = Command::SetClusterName("c".into());
-        leadership.ended(&command, false);
+        leadership.ended(2, &command, false);
         assert_eq!(leadership.rests_for(&metadata, 111), IDLE_MILLIS - 1, "it was refused");
-        leadership.ended(&command, true);
+        leadership.ended(2, &command, true);
         assert_eq!(leadership.rests_for(&metadata, 120), 0);
         leadership.look(None, &metadata, 120);
         let rebalance = Rebalance {
@@ -305,7 +308,10 @@ mod tests {
         assert_eq!(fail_over.nodes, [NodeId(2)]);
         // It is proposed again once it is known that it has come to nothing.
         assert!(live(&mut leadership, &metadata, &[0, 1], 1_000).is_empty());
-        leadership.ended(&Command::FailOver(fail_over.clone()), false);
+        leadership.ended(1, &Command::FailOver(fail_over.clone()), false);
+        let again = live(&mut leadership, &metadata, &[0, 1], 1_000);
+        assert!(again.is_empty(), "one of an earlier term has ended: {again:?}");
+        leadership.ended(2, &Command::FailOver(fail_over.clone()), false);
         assert_eq!(live(&mut leadership, &metadata, &[0, 1], 1_000).len(), 1);
     }
 }

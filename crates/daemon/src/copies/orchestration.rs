@@ -77,7 +77,7 @@ impl Orchestration {
     /// Has the cluster agree on something. That may take long, and what is heard meanwhile must not be missed.
     async fn decide(self: Arc<Self>, control: Arc<Control>, command: Command, term: u64) {
         let outcome = control.decide(command.clone(), term).await;
-        self.leadership.lock().ended(&command, outcome.is_ok());
+        self.leadership.lock().ended(term, &command, outcome.is_ok());
         match outcome {
             Ok(_) => self.reported.notify_one(),
             // The leader of that time looks again.

@@ -85,8 +85,8 @@ impl Outside<'_> {
 /// A proposal of this process that has not ended.
 struct Proposed {
     proposing: Proposing,
-    /// Of the orchestrator, which looks again once it has ended.
-    is_leaders: bool,
+    /// The term whose orchestrator has decided it. That one looks again once it has ended.
+    decided_in: Option<u64>,
 }
 
 /// A report that waits.
@@ -352,8 +352,8 @@ impl Process {
         let Some(Some(proposed)) = self.proposals.ended(id) else { return };
         let command = proposed.proposing.command();
         let name = command_name(command);
-        if proposed.is_leaders {
-            self.leadership.ended(command, outcome.is_ok());
+        if let Some(term) = proposed.decided_in {
+            self.leadership.ended(term, command, outcome.is_ok());
         }
         match outcome {
             Ok(_) => outside.journal.note(format_args!("{name}")),

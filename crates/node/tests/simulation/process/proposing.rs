@@ -17,7 +17,7 @@ impl Process {
         decided_in: Option<u64>,
         ms: u64,
     ) -> Option<ProposalId> {
-        let (id, is_leaders) = (self.proposals.begin(|_| None), decided_in.is_some());
+        let id = self.proposals.begin(|_| None);
         match Proposing::new(id, command.clone(), &self.metadata, ms) {
             Ok(proposing) => {
                 let proposing = match decided_in {
@@ -25,11 +25,11 @@ impl Process {
                     None => proposing,
                 };
                 *self.proposals.get_mut(id).expect("it has just begun") =
-                    Some(Proposed { proposing, is_leaders });
+                    Some(Proposed { proposing, decided_in });
                 Some(id)
             }
             Err(_) => {
-                self.forget(id, is_leaders.then_some(&command));
+                self.forget(id, decided_in.map(|term| (term, &command)));
                 None
             }
         }
@@ -47,11 +47,11 @@ impl Process {
         format!("proposals {proposals:?}, {:?}, (applied, stands still) {report:?}", self.reporter)
     }
 
-    /// A proposal was given up; of the orchestrator if it is this one.
-    pub(super) fn forget(&mut self, id: ProposalId, leaders: Option<&Command>) {
+    /// A proposal was given up; of the orchestrator in that term if it is this one.
+    pub(super) fn forget(&mut self, id: ProposalId, leaders: Option<(u64, &Command)>) {
         self.proposals.ended(id);
-        if let Some(command) = leaders {
-            self.leadership.ended(command, false);
+        if let Some((term, command)) = leaders {
+            self.leadership.ended(term, command, false);
         }
     }
 
@@ -75,8 +75,9 @@ impl Process {
                     outside.send(self.id, to, Message::Propose(proposal));
                 }
                 Next::GiveUp(_) => {
-                    let command = proposed.is_leaders.then(|| proposed.proposing.command().clone());
-                    self.forget(id, command.as_ref());
+                    let leaders =
+                        proposed.decided_in.map(|term| (term, proposed.proposing.command().clone()));
+                    self.forget(id, leaders.as_ref().map(|(term, command)| (*term, command)));
                 }
             }
         }

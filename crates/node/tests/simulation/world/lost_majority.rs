@@ -110,7 +110,8 @@ impl World {
         self.journal.note(format_args!("{founder} has formed the group anew"));
         self.tally.reformed += 1;
         self.lost_something();
-        if after.version == before.version + LEAP + 1 {
+        // A number that was offered in vain is left out, which is another leap.
+        if after.version.wrapping_sub(before.version) % LEAP == 1 {
             let failed = |state: &Metadata| -> BTreeSet<NodeId> {
                 let failed = state.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed);
                 failed.map(|node| node.id).collect()
