@@ -103,18 +103,22 @@ impl Bucket {
         if shard.store.is_none() {
             return Err(Status::Internal);
         }
-        let pushed = {
+        let (pushed, crowded_out) = {
             let mut queue = shard.fetches.lock();
             let before = queue.len();
             let pushed = queue.push((vb, key.hash, key.key.encoded().into()), waiter);
             if queue.len() > before {
                 shard.pools.add(Pool::Fetch, queued_bytes(key.key.encoded()));
             }
-            if pushed == Pushed::Crowded && waiter.is_some() {
+            let crowded_out = queue.crowded_out();
+            if pushed == Pushed::Crowded && waiter.is_some() && crowded_out.is_none() {
                 shard.pools.add(Pool::Fetch, CROWD_BYTES);
             }
-            pushed
+            (pushed, crowded_out)
         };
+        if let Some(waiter) = crowded_out {
+            self.notifier.wake(waiter);
+        }
         match pushed {
             Pushed::First => self.notifier.work(Work::Fetch(shard.index)),
             Pushed::Behind => {}

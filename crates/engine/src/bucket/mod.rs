@@ -57,8 +57,7 @@ use crate::{
     },
 };
 
-/// Where so many wait for a vBucket's persistence, those who wait for seqnos that do not exist yet are asked whether they
-/// still do.
+/// Where so many wait for a vBucket's persistence, they are asked whether they still do. A connection that is closed says nothing.
 const WAITERS_SWEPT: usize = 1024;
 /// But no more often than this: each of them that is still there comes back, and must not be what the others are asked for.
 const SWEPT_EVERY_MILLIS: u64 = 1_000;
@@ -319,10 +318,8 @@ impl Bucket {
         let is_due = now.mono_millis.saturating_sub(v.waiters_swept_at) >= SWEPT_EVERY_MILLIS;
         if is_due && v.persistence_waiters.len() >= WAITERS_SWEPT {
             v.waiters_swept_at = now.mono_millis;
-            // Nobody says when they give up, and these may never be woken otherwise.
-            let high_seqno = v.high_seqno;
-            let future = v.persistence_waiters.extract_if(.., |entry| entry.0 > high_seqno);
-            future.for_each(|entry| deferred.wake(entry.1));
+            // Nobody says when they give up. Those of a seqno that does not exist, or of a full disk, may never be woken otherwise.
+            v.persistence_waiters.drain(..).for_each(|entry| deferred.wake(entry.1));
         }
         v.persistence_waiters.push((seqno, waiter));
         deferred.flush();

@@ -13,6 +13,9 @@ pub(crate) const KEYS_MAX: usize = 10_000;
 
 const WAITERS_MAX: usize = 100_000;
 
+/// Requests that may wait for a place. They are more than a node has connections, of which each has one: the others are closed.
+const CROWD_MAX: usize = 100_000;
+
 /// The share of either that is taken when those who wait for a place are told to ask again.
 const REOPEN_SHARE: usize = 2;
 
@@ -78,6 +81,12 @@ impl FetchQueue {
         Pushed::Crowded
     }
 
+    /// The one that has waited longest for a place, where too many do. It is to ask again. A connection that is closed does not, and nobody
+    /// else says that it is gone.
+    pub(crate) fn crowded_out(&mut self) -> Option<Waiter> {
+        if self.crowd.len() > CROWD_MAX { self.crowd.pop_front() } else { None }
+    }
+
     /// Takes the oldest keys, their share of the queue; and whether more are left.
     pub(crate) fn take(&mut self, max: usize) -> (Vec<FetchKey>, bool) {
         let count = self.order.len().div_ceil(FETCHERS).min(max).min(BATCH_KEYS);
@@ -125,6 +134,19 @@ mod tests {
 
     fn waiter(number: usize) -> Option<Waiter> {
         Some(Waiter { worker: 0, connection: number as u64, ticket: 0 })
+    }
+
+    #[test]
+    fn closed_connections_leave_a_bounded_crowd() {
+        let mut queue = FetchQueue::default();
+        (0..KEYS_MAX).for_each(|number| drop(queue.push(key(number), None)));
+        let mut asked_again = Vec::new();
+        for number in 0..CROWD_MAX + 10 {
+            assert_eq!(queue.push(key(KEYS_MAX), waiter(number)), Pushed::Crowded);
+            asked_again.extend(queue.crowded_out());
+        }
+        assert_eq!(queue.crowd.len(), CROWD_MAX);
+        assert_eq!(asked_again, (0..10).filter_map(waiter).collect::<Vec<_>>(), "the oldest");
     }
 
     #[test]
