@@ -4,7 +4,7 @@
 //! Conditions and their order follow kv_engine (`daemon/mcbp_validators.cc`, `verify_common_dcp_restrictions`).
 
 use base::{Cas, Datatype, NodeId, Status, bucket::BucketKind};
-use cluster::auth::Privilege;
+use cluster::auth::{self, Privilege};
 use protocol::{
     binary::{
         Opcode, Violation,
@@ -105,9 +105,12 @@ fn follower(call: &Call<'_, '_>, name: &str) -> Result<Option<NodeId>, Stop> {
         let words = "Names of this form are for the nodes of the cluster";
         return LinkName::parse(name).map_or(Ok(None), |_| Err(Stop::Refused(Status::Invalid, words)));
     }
+    // What it acknowledges counts as what that node has. A node that has logged in by its key acknowledges for itself alone.
+    let signer = auth::number_of(&call.context.snapshot.metadata, &call.session.identity);
     let words = "A node of the cluster has to say which it is, and what it follows";
     let link = LinkName::parse(name)
-        .filter(|link| call.session.attached().is_some_and(|on| *on.name == *link.bucket));
+        .filter(|link| call.session.attached().is_some_and(|on| *on.name == *link.bucket))
+        .filter(|link| signer.is_none_or(|signer| signer == link.to));
     link.map(|link| Some(link.to)).ok_or(Stop::Refused(Status::Invalid, words))
 }
 

@@ -3,8 +3,11 @@
 
 use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use base::{Status, VbId, bucket::DurabilityLevel};
-use cluster::{Command, UserDomain};
+use base::{NodeId, Status, VbId, bucket::DurabilityLevel};
+use cluster::{
+    Command, UserDomain,
+    auth::{LoginPort, NodeKey, SEED_BYTES},
+};
 use protocol::{
     binary::{
         Decoded, Opcode, Request,
@@ -12,10 +15,12 @@ use protocol::{
         decode_frame,
     },
     hello::{Feature, FeatureSet},
+    sasl,
 };
+use replication::LinkName;
 
 use super::{
-    harness::{Client, Node, Reply, Wire, encode, options},
+    harness::{Client, NODE, Node, Reply, Wire, encode, options},
     sockets::eventually,
     waiting::{durable_set, wire},
 };
@@ -79,6 +84,31 @@ fn told<T>(client: &mut Client, read: impl FnOnce(DcpMessage<'_>) -> T) -> T {
     let (head, message) = DcpMessage::decode(&frame).expect("a message of a producer");
     assert_eq!((head.vb, head.opaque), (VB, 77.into()));
     read(message)
+}
+
+#[test]
+fn a_node_follows_for_itself_alone() {
+    let mut node = Node::new();
+    node.give_half_to("travel", "127.0.0.1:1".parse().unwrap());
+    let key = NodeKey::from_seed(&[7; SEED_BYTES]).unwrap();
+    node.apply(&Command::SetNodeKey { node: NodeId(1), key: key.public().into() });
+    let metadata = &node.shared.snapshot().metadata;
+    node.shared.node_tls.know(NodeId(0), metadata);
+    let other = &metadata.nodes[1].uuid;
+    for (to, status) in [(0, Status::Invalid), (1, Status::Success)] {
+        let mut wire = node.connect(ListenerKind::Kv);
+        let (key_name, value) = (sasl::NODE.as_bytes(), other.as_bytes());
+        let begun = wire.ask(&Request { key: key_name, value, ..Request::new(Opcode::SaslAuth) });
+        assert_eq!(begun.status, Status::AuthContinue);
+        let proof = key.sign(LoginPort::Kv, other, NODE, &begun.value);
+        let ended = wire.ask(&Request { key: key_name, value: &proof, ..Request::new(Opcode::SaslStep) });
+        assert_eq!(ended.status, Status::Success);
+        wire.ask(&Request { key: b"travel", ..Request::new(Opcode::SelectBucket) });
+        let name = LinkName { from: NodeId(0), to: NodeId(to), bucket: "travel" }.to_string();
+        let extras = OpenExtras { seqno: 0, flags: OpenFlags::PRODUCER.0 }.encode();
+        let open = Request { key: name.as_bytes(), extras: &extras, ..Request::new(Opcode::DcpOpen) };
+        assert_eq!(wire.ask(&open).status, status, "{name}");
+    }
 }
 
 #[test]
