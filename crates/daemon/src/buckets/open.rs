@@ -40,7 +40,7 @@ use crate::{
     files::{
         data_dir::DataDir,
         disk::Disk,
-        shards::{GONE, ShardFolders, ShardsError},
+        shards::{GONE, STAGED, ShardFolders, ShardsError},
     },
     setup::{
         closing::{NotClosed, wants_space},
@@ -316,7 +316,10 @@ impl OpenBuckets {
         // Nothing is opened or dropped meanwhile.
         let _changing = self.changing.lock();
         let leaving = self.leaving.lock().clone();
-        let is_leaving = |folder: &str| leaving.iter().any(|uuid| uuid.0 == folder.trim_end_matches(GONE));
+        let is_leaving = |folder: &str| {
+            let bare = [GONE, STAGED].iter().find_map(|end| folder.strip_suffix(end)).unwrap_or(folder);
+            leaving.iter().any(|uuid| uuid.0 == bare)
+        };
         let is_known = |folder: &str| metadata.buckets.values().any(|info| info.uuid.0 == folder);
         self.data_dir.remove_unknown_buckets(|folder| is_known(folder) || is_leaving(folder))
     }

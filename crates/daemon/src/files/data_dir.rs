@@ -30,7 +30,7 @@ use std::{
 use base::BucketUuid;
 use storage::create_dirs_synced;
 
-use crate::files::shards::{GONE, ShardFolders};
+use crate::files::shards::{GONE, STAGED, ShardFolders};
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -150,8 +150,8 @@ impl DataDir {
         }
     }
 
-    /// Removes records and folders of buckets that the metadata no longer knows: left by a crash in the middle of a drop. What this
-    /// node cannot have named stays, such as a copy that an operator has put beside a bucket.
+    /// Removes records and folders of buckets that the metadata no longer knows. A crash leaves them in the middle of a drop, or of
+    /// making a bucket. What this node cannot have named stays, such as a copy that an operator has put beside a bucket.
     pub(crate) fn remove_unknown_buckets(&self, known: impl Fn(&str) -> bool) -> io::Result<()> {
         let is_dropped =
             |name: &OsStr| name.to_str().is_some_and(|name| is_of_a_bucket(name) && !known(name));
@@ -159,7 +159,10 @@ impl DataDir {
         // has lost it.
         for entry in fs::read_dir(self.root.join("shards"))? {
             let entry = entry?;
-            if is_dropped(&entry.file_name()) {
+            let name = entry.file_name();
+            if is_dropped(&name) && name.as_encoded_bytes().ends_with(STAGED.as_bytes()) {
+                fs::remove_file(entry.path())?;
+            } else if is_dropped(&name) {
                 let folder = self.root.join("buckets").join(entry.file_name());
                 ShardFolders { folder: &folder, record: &entry.path() }.remove()?;
             }
@@ -175,9 +178,9 @@ impl DataDir {
     }
 }
 
-/// Whether an entry of this name is a bucket's, or one that is on its way out: its uuid, 32 digits of base 16.
+/// Whether an entry of this name is a bucket's, or one on its way in or out. Such a name is a uuid, 32 digits of base 16.
 fn is_of_a_bucket(name: &str) -> bool {
-    let uuid = name.strip_suffix(GONE).unwrap_or(name);
+    let uuid = [GONE, STAGED].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
     uuid.len() == 32 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
@@ -252,12 +255,14 @@ mod tests {
         let data = DataDir::open(dir.path()).unwrap();
         let [kept, dropped] = ["1", "2"].map(|digit| digit.repeat(32));
         let copy = format!("{dropped}.bak");
-        for uuid in [&kept, &dropped, &copy] {
+        // A crash in the middle of making a bucket.
+        let half_made = format!("{dropped}.new");
+        for uuid in [&kept, &dropped, &copy, &half_made] {
             fs::create_dir_all(data.bucket(&BucketUuid(uuid.clone())).join("0")).unwrap();
             fs::write(data.shards_record(&BucketUuid(uuid.clone())), "1\n").unwrap();
         }
         data.remove_unknown_buckets(|uuid| uuid == kept).unwrap();
-        for (uuid, is_kept) in [(kept, true), (dropped, false), (copy, true)] {
+        for (uuid, is_kept) in [(kept, true), (dropped, false), (copy, true), (half_made, false)] {
             let uuid = BucketUuid(uuid);
             assert_eq!(data.bucket(&uuid).exists(), is_kept);
             assert_eq!(data.shards_record(&uuid).exists(), is_kept);

@@ -23,6 +23,8 @@ use crate::files::renames::{ignore_missing, sync_parent};
 
 /// Behind the name of a bucket's folder while its files are removed.
 pub(crate) const GONE: &str = ".gone";
+/// Behind the name of a bucket's folder or record while it is being made. A crash leaves it.
+pub(crate) const STAGED: &str = ".new";
 /// What the record of a bucket says that is going.
 const DROPPED: &str = "dropped";
 
@@ -146,7 +148,7 @@ impl ShardFolders<'_> {
     }
 
     fn write_record(&self, says: &str) -> io::Result<()> {
-        let staged = self.record.with_extension("new");
+        let staged = beside(self.record, STAGED);
         let mut file = File::create(&staged)?;
         writeln!(file, "{says}")?;
         file.sync_all()?;
@@ -185,8 +187,7 @@ impl ShardFolders<'_> {
 /// Removes all files of a bucket. After a crash either all or none of those are left that it would be opened with: their folder
 /// is renamed first, for good.
 fn remove_files(folder: &Path) -> io::Result<()> {
-    let mut aside = folder.as_os_str().to_owned();
-    aside.push(GONE);
+    let aside = beside(folder, GONE);
     // What a crash has left there would be in the way.
     ignore_missing(fs::remove_dir_all(&aside))?;
     match fs::rename(folder, &aside) {
@@ -195,6 +196,12 @@ fn remove_files(folder: &Path) -> io::Result<()> {
     }
     sync_parent(folder)?;
     ignore_missing(fs::remove_dir_all(&aside))
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
 }
 
 fn forget(record: &Path) -> io::Result<()> {
@@ -219,7 +226,7 @@ fn numbered(folder: &Path) -> io::Result<Vec<usize>> {
 
 /// Creates all shard folders or, after a crash, none: they are made aside, synced and renamed into place together.
 fn create_shards(folder: &Path, shards: usize) -> io::Result<()> {
-    let aside = folder.with_extension("new");
+    let aside = beside(folder, STAGED);
     if aside.try_exists()? {
         fs::remove_dir_all(&aside)?;
     }
