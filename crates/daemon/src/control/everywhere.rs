@@ -56,13 +56,23 @@ pub(crate) async fn drop_bucket(control: &Control, name: &str) -> Result<bool, C
     control.propose(Command::DeleteBucket { name: name.to_owned() }).await?;
     let version = control.metadata().version;
     let until = Instant::now() + DROPPED_WITHIN;
-    let (shared, wakes) = control.loops();
-    let (follow, late) = tokio::join!(loops_follow(shared, wakes), late_ones(control, version, until));
+    let (follow, late) = tokio::join!(own_loops_follow(control, until), late_ones(control, version, until));
     if follow && late.is_empty() {
         return Ok(true);
     }
     tracing::info!(bucket = name, ?late, "a bucket is dropped, which nodes have not carried out yet");
     Ok(false)
+}
+
+/// Waits until no loop of this node is in a turn that began before. Whether that was so in time.
+async fn own_loops_follow(control: &Control, until: Instant) -> bool {
+    let (shared, wakes) = control.loops();
+    while !loops_follow(shared, wakes).await {
+        if Instant::now() >= until {
+            return false;
+        }
+    }
+    true
 }
 
 /// Active nodes that have not carried out that version of the metadata, at the end or as soon as nobody hears of them.
