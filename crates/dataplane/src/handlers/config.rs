@@ -82,7 +82,7 @@ pub(crate) fn push(session: &mut Session, out: &mut Output, context: &mut Contex
 
 /// Whether it is too early to tell a client of a newer map. If so, the connection is woken when it no longer is.
 fn is_behind(session: &mut Session, context: &mut Context) -> bool {
-    let until = session.pushes_rest_until;
+    let until = session.pushes_rest_until();
     let has_asked = session.seen >= session.pushed;
     if has_asked || context.snapshot.metadata.rebalance.is_none() || context.now.mono_millis >= until {
         return false;

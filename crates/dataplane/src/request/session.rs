@@ -24,6 +24,9 @@ use crate::{
 /// The bucket that connections belong to before they say otherwise, where it needs no password.
 const DEFAULT_BUCKET: &str = "default";
 
+/// Rests of pushes end on such steps.
+const REST_STEP_MILLIS: u64 = 100;
+
 /// What a node's probe calls itself.
 pub const PROBE_AGENT: &str = "settee probe";
 
@@ -45,8 +48,9 @@ pub(crate) struct Session {
     pub(crate) seen: Option<ConfigVersion>,
     /// The newest version that was pushed, in full or in brief.
     pub(crate) pushed: Option<ConfigVersion>,
-    /// Until when it is told of no newer map, because it has not asked for the one that it was told of (monotonic milliseconds).
-    pub(crate) pushes_rest_until: u64,
+    /// Until when it is told of no newer map, because it has not asked for the one that it was told of. In tenths of a second of the
+    /// monotonic clock, which keep an idle connection small.
+    pushes_rest_until: u32,
     /// A newer map waits for that, and the connection is woken then.
     pub(crate) push_waits: bool,
     /// A SASL exchange that has begun.
@@ -196,7 +200,13 @@ impl Session {
 
     /// It is told of no newer map until then, unless it asks.
     pub(crate) fn rest_pushes_until(&mut self, mono_millis: u64) {
-        (self.pushes_rest_until, self.push_waits) = (mono_millis, false);
+        self.pushes_rest_until = u32::try_from(mono_millis / REST_STEP_MILLIS).unwrap_or(u32::MAX);
+        self.push_waits = false;
+    }
+
+    /// Until when it is told of no newer map (monotonic milliseconds).
+    pub(crate) fn pushes_rest_until(&self) -> u64 {
+        u64::from(self.pushes_rest_until) * REST_STEP_MILLIS
     }
 
     /// SELECT_BUCKET.
