@@ -308,6 +308,7 @@ mod tests {
                 nodes: questions.of("a"),
                 alarms: Arc::default(),
                 readiness: Arc::default(),
+                missed: Arc::default(),
                 place: service::Place {
                     fs: Arc::new(storage::RealFs),
                     dir: "/nowhere".into(),

@@ -361,6 +361,7 @@ impl Background<'_> {
             nodes: questions.of(service),
             alarms: Arc::clone(buckets.alarms()),
             readiness: Arc::clone(buckets.readiness()),
+            missed: Arc::clone(buckets.missed()),
             place: buckets.place_of(service),
             holds: {
                 let held = Mutex::new(Accounted::new(&shared.account, NodePool::Services, 0));

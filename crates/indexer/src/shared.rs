@@ -65,6 +65,8 @@ pub struct Setup {
     pub index: Options,
     /// With less than so many bytes free, nothing is indexed.
     pub room_min: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Whether clients of the bucket wait for longer than they shall. Indexes that are built give way to them then.
+    pub gives_way: Arc<dyn Fn() -> bool + Send + Sync>,
     /// vBuckets of an index that nobody has told of are forgotten so long after others were told of: they left while the node was
     /// down.
     pub strays_kept: Duration,

@@ -9,6 +9,7 @@
 mod alarm;
 mod figures;
 mod lifecycle;
+mod missed;
 mod questions;
 mod readiness;
 
@@ -24,6 +25,7 @@ pub use self::{
     alarm::{Alarm, Alarms, WORKER},
     figures::{BucketFigures, Figures, Progress},
     lifecycle::{Change, Event, Hearer, Lifecycle},
+    missed::Missed,
     questions::{Answer, Answers, AskError, Gone, NOT_RUNNING, Nodes, Parts, QUESTION_BYTES_MAX},
     readiness::Readiness,
 };
@@ -126,6 +128,8 @@ pub struct Context {
     pub alarms: Arc<Alarms>,
     /// It tells here which copies it is not ready for. A rebalance waits for those, for a while.
     pub readiness: Arc<Readiness>,
+    /// The buckets whose clients it is to give way to.
+    pub missed: Arc<Missed>,
     /// Where it may keep files.
     pub place: Place,
     /// Takes note of how many bytes the service holds in memory now, for the node's statistics.

@@ -59,6 +59,10 @@ pub(super) fn setup(
         memory: Arc::clone(memory),
         index: Options::default(),
         room_min: Arc::clone(&context.place.room_min),
+        gives_way: {
+            let (missed, uuid) = (Arc::clone(&context.missed), uuid.clone());
+            Arc::new(move || missed.is_missed(&uuid))
+        },
         strays_kept: STRAYS_KEPT,
         batches: Batches::default(),
         pacing: Pacing::default(),

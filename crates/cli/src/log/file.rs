@@ -61,7 +61,7 @@ impl Rotating {
     }
 }
 
-/// Other users of this machine are not to read it.
+/// Users of this machine that are not in its group are not to read it.
 fn opened(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }

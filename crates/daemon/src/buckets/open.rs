@@ -25,7 +25,7 @@ use dataplane::{
 };
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
 use parking_lot::Mutex;
-use service::{Alarms, Place, Readiness};
+use service::{Alarms, Missed, Place, Readiness};
 use storage::{KvStore, StoreError};
 use tokio::sync::Notify;
 
@@ -106,6 +106,8 @@ pub(crate) struct OpenBuckets {
     alarms: Arc<Alarms>,
     /// Which copies services are not ready for.
     readiness: Arc<Readiness>,
+    /// Whose clients services give way to.
+    missed: Arc<Missed>,
     /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`.
     changing: Mutex<()>,
     /// Locked to look at the map and to change it, never while the disk or a bucket is asked for anything. The threads that
@@ -141,6 +143,7 @@ impl OpenBuckets {
             wake_flags: NodeWakeFlags::default(),
             alarms: Arc::default(),
             readiness: Arc::default(),
+            missed: Arc::default(),
             changing: Mutex::default(),
             open: Mutex::default(),
             leaving: Arc::default(),
@@ -217,6 +220,11 @@ impl OpenBuckets {
     /// Which copies services are not ready for.
     pub(crate) fn readiness(&self) -> &Arc<Readiness> {
         &self.readiness
+    }
+
+    /// The buckets whose operations miss their objective of latency. Services give way to their clients.
+    pub(crate) fn missed(&self) -> &Arc<Missed> {
+        &self.missed
     }
 
     /// Where a service keeps its files.

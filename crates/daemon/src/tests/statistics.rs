@@ -351,3 +351,20 @@ fn a_bucket_made_anew_shows_nothing_of_the_one_that_was_dropped() {
     let shown = samples(&answer, "timestamp");
     assert!(shown.iter().all(|at| at.as_u64() >= Some(dropped_at)), "{dropped_at} {shown:?}");
 }
+
+#[test]
+fn services_hear_which_buckets_miss_their_objective() {
+    let served = Served::start();
+    let uuid = served.json("/pools/default/buckets/b")["uuid"].as_str().unwrap().to_owned();
+    let buckets = served.node.running.buckets.clone().unwrap();
+    let is_missed = || buckets.missed().is_missed(&base::BucketUuid(uuid.clone()));
+    let work = |served: &Served| (0..5).for_each(|_| served.use_bucket());
+    work(&served);
+    assert!(!is_missed(), "there is no objective");
+    assert_eq!(served.send("POST", "/pools/default/buckets/b", "latencyObjectiveUs=1").0, 200);
+    served.until("the objective is missed", |served| {
+        work(served);
+        is_missed()
+    });
+    served.until("nothing is said of a bucket that rests", |_| !is_missed());
+}

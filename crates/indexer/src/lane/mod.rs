@@ -34,6 +34,8 @@ use crate::{
     shared::{Outlet, Setup, Shared, State, covers},
 };
 
+/// While clients wait for longer than they shall, a lane that builds rests so many times as long as it has worked.
+const RESTS_PER_WORK: u32 = 3;
 /// What lanes add to the niceness of the process: they give way to threads that serve requests.
 const NICENESS: i32 = 10;
 /// A lane keeps its process for so long though another one waits, so that starting processes costs little beside their work.
@@ -70,6 +72,8 @@ pub(crate) struct Runner {
     strays_go: Option<Duration>,
     room_looked: Option<Duration>,
     has_room: bool,
+    /// Until then nothing is built: clients come first.
+    rests: Option<Duration>,
     has_cleared: bool,
     /// So many documents are mapped at once.
     at_once: usize,
@@ -102,6 +106,7 @@ impl Runner {
             strays_go: None,
             room_looked: None,
             has_room: true,
+            rests: None,
             has_cleared: false,
             at_once,
             held_up: BTreeSet::new(),
@@ -316,7 +321,8 @@ impl Runner {
 
     /// Carries out one batch; says whether there was something to do.
     fn work(&mut self, now: Duration) -> bool {
-        if self.members.is_empty() || self.holds || !self.look_for_room(now) {
+        self.rests = self.rests.filter(|until| now < *until);
+        if self.members.is_empty() || self.holds || self.rests.is_some() || !self.look_for_room(now) {
             return false;
         }
         let looks = self.members.values().any(|member| member.need != Need::Nothing);
@@ -325,6 +331,12 @@ impl Runner {
             return ended;
         }
         self.change(parts, now);
+        // It never stops altogether: queries that need the index would never be answered.
+        let gives_way = self.lane != Lane::Front && (self.setup.gives_way)();
+        self.rests = gives_way.then(|| {
+            let done = self.shared.now();
+            done + RESTS_PER_WORK * done.saturating_sub(now)
+        });
         true
     }
 
@@ -710,7 +722,7 @@ impl Runner {
             return LOOKS_HOLDING;
         }
         let paces = self.members.values().filter_map(|member| member.pace.next(self.pacing_of(member)));
-        let next = paces.chain(self.wakes).chain(self.streams.next()).min();
+        let next = paces.chain(self.wakes).chain(self.streams.next()).chain(self.rests).min();
         let now = self.shared.now();
         let until = next.map_or(LOOKS, |next| next.saturating_sub(now)).min(LOOKS);
         let is_catching_up = self.lane != Lane::Front && !self.members.is_empty();

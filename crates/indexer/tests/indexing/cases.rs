@@ -2,7 +2,10 @@
 
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -20,6 +23,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("another_definition_has_another_index", another_definition_has_another_index),
     ("a_loop_costs_its_document_in_its_view", a_loop_costs_its_document_in_its_view),
     ("an_index_waits_for_room_on_its_disk", an_index_waits_for_room_on_its_disk),
+    ("an_index_that_is_built_gives_way_to_clients", an_index_that_is_built_gives_way_to_clients),
     ("a_damaged_index_is_built_anew", a_damaged_index_is_built_anew),
     ("a_development_index_is_fed_on_demand", a_development_index_is_fed_on_demand),
     (
@@ -55,6 +59,35 @@ fn an_index_is_a_map_over_the_bucket() {
     world.change(200);
     world.check(MANY);
     world.check(NUMBERS);
+}
+
+/// By turns it is to give way after a batch, and not. So however busy the machine is, both kinds of pauses are of one time.
+fn an_index_that_is_built_gives_way_to_clients() {
+    const SLOW: &str = r#"{"views":{"n":{"map":
+        "function (doc, meta) { for (var i = 0, x = 0; i < 500; i++) x += i; emit(doc.n, x); }"}}}"#;
+    let mut world = World::new(&[("a", SLOW)]);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let asks = Arc::clone(&asked);
+    world.gives_way = Arc::new(move || {
+        let mut asked = asks.lock().unwrap();
+        asked.push(Instant::now());
+        asked.len() % 2 == 1
+    });
+    for number in 0..4_000 {
+        world.store(&format!("d{number}"), format!("{{\"n\":{number}}}").as_bytes(), Datatype::JSON);
+    }
+    world.start();
+    world.wait_for(SLOW).unwrap();
+    let asked = asked.lock().unwrap();
+    let pauses = asked.windows(2).map(|two| two[1] - two[0]);
+    let median = |skip: usize| {
+        let mut some: Vec<Duration> = pauses.clone().skip(skip).step_by(2).collect();
+        some.sort_unstable();
+        assert!(some.len() > 2, "{} batches", asked.len());
+        some[some.len() / 2]
+    };
+    let (gives_way, goes_on) = (median(0), median(1));
+    assert!(gives_way > 2 * goes_on, "{gives_way:?} after a batch where it gives way, {goes_on:?} elsewhere");
 }
 
 fn an_index_survives_crashes_of_the_node() {

@@ -56,6 +56,7 @@ pub(crate) struct World {
     pub(crate) rows_bytes: usize,
     pub(crate) batch_documents: usize,
     pub(crate) places: Arc<Places>,
+    pub(crate) gives_way: Arc<dyn Fn() -> bool + Send + Sync>,
     driver: Option<Driver>,
     alarms: Arc<TestAlarms>,
     begin: Instant,
@@ -111,6 +112,7 @@ impl World {
             rows_bytes: Batches::default().rows_bytes,
             batch_documents: 32,
             places: Places::new(3),
+            gives_way: Arc::new(|| false),
             alarms,
             begin,
         };
@@ -137,6 +139,7 @@ impl World {
             memory: Memory::new(16 << 20),
             index: Options::default(),
             room_min: Arc::new(|| 0),
+            gives_way: self.gives_way.clone(),
             strays_kept: LONG,
             // Small enough that snapshots from disk come in parts.
             batches: Batches {

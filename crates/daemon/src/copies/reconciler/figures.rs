@@ -59,6 +59,9 @@ impl Figures {
         let figures = open.list().into_iter().map(|(uuid, engine)| (uuid, gather(&engine, is_moving)));
         self.buckets = figures.collect();
         self.latencies = self.histograms.look(open, metadata);
+        let is_missed = |(_, latency): &(&BucketUuid, &LatencyReport)| latency.p99_us > latency.objective_us;
+        let missed = self.latencies.iter().filter(is_missed);
+        open.missed().tell(missed.map(|(bucket, _)| bucket.clone()).collect());
         let cut_off = self.buckets.keys().flat_map(|bucket| {
             let nodes = links.list().cut_off(bucket).into_iter();
             nodes.map(move |(node, copies)| ((bucket.clone(), node), copies))
