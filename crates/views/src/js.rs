@@ -10,6 +10,7 @@
 mod failure;
 mod functions;
 mod natives;
+mod values;
 mod watch;
 
 use std::time::Duration;

@@ -6,6 +6,7 @@ mod scan;
 mod strings;
 mod tokens;
 
+pub(crate) use scan::plain_bytes;
 pub use strings::{LoneSurrogate, unescape, write_string};
 pub use tokens::{Kind, Token, Tokens};
 

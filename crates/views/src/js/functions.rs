@@ -1,6 +1,6 @@
 //! The functions of an index, compiled.
 
-use std::{collections::BTreeSet, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Duration};
 
 use rquickjs::{
     Context, Ctx, Function, Persistent, Result as JsResult, Runtime, Value,
@@ -11,6 +11,7 @@ use super::{
     Body, Document, Failure, FailureKind, Limits, Mapped, REDUCTION_BYTES_MAX, Sources,
     failure::FILE,
     natives::{self, Emission, Partial, Whole},
+    values::Reader,
     watch::Watch,
 };
 use crate::{
@@ -38,6 +39,7 @@ type Compiled = Persistent<Function<'static>>;
 struct Realm {
     maps: Vec<Compiled>,
     reduces: Vec<Compiled>,
+    reader: RefCell<Reader>,
     context: Context,
     _runtime: Runtime,
 }
@@ -167,7 +169,8 @@ impl Functions {
         self.watch.stop();
         match compiled {
             Ok((maps, reduces)) => {
-                self.realm = Some(Realm { maps, reduces, context, _runtime: runtime });
+                let reader = RefCell::default();
+                self.realm = Some(Realm { maps, reduces, reader, context, _runtime: runtime });
                 Ok(())
             }
             Err(failure) => {
@@ -191,8 +194,9 @@ impl Functions {
                 Failure::new(FailureKind::Document, "the document is no JSON")
             }
         };
-        let meta = self.meta(ctx, document.meta).map_err(invalid)?;
-        let (value, partial) = self.value(ctx, &document.body).map_err(invalid)?;
+        let reader = &mut *realm.reader.borrow_mut();
+        let meta = self.meta(ctx, reader, document.meta).map_err(invalid)?;
+        let (value, partial) = self.value(ctx, reader, &document.body).map_err(invalid)?;
         self.emission.begin(partial);
         let mut all = Vec::with_capacity(realm.maps.len());
         for map in &realm.maps {
@@ -219,21 +223,26 @@ impl Functions {
     }
 
     /// The object `meta`, with the members that functions look at: to parse one takes less than to parse nine.
-    fn meta<'js>(&self, ctx: &Ctx<'js>, text: &str) -> JsResult<Value<'js>> {
+    fn meta<'js>(&self, ctx: &Ctx<'js>, reader: &mut Reader, text: &str) -> JsResult<Value<'js>> {
         match self.meta_need.as_ref().and_then(|names| canonical::projected(text, names)) {
-            Some(part) => natives::parse(ctx, &part),
-            None => natives::parse(ctx, text),
+            Some(part) => reader.parse(ctx, &part),
+            None => reader.parse(ctx, text),
         }
     }
 
     /// The document that functions are given, and what is left out of it.
-    fn value<'js>(&self, ctx: &Ctx<'js>, body: &Body<'_>) -> JsResult<(Value<'js>, Option<Partial>)> {
+    fn value<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        reader: &mut Reader,
+        body: &Body<'_>,
+    ) -> JsResult<(Value<'js>, Option<Partial>)> {
         let text = match body {
             Body::Unused => return Ok((Value::new_undefined(ctx.clone()), None)),
             Body::Binary(bytes) => return natives::base64_value(ctx, bytes).map(|value| (value, None)),
             Body::Json(text) => *text,
             Body::Part { text, whole_bytes } => {
-                let value = natives::parse(ctx, text)?;
+                let value = reader.parse(ctx, text)?;
                 let (given, given_text) = (Persistent::save(ctx, value.clone()), (*text).into());
                 return Ok((
                     value,
@@ -243,12 +252,12 @@ impl Functions {
         };
         match &self.need {
             Need::Nothing => Ok((Value::new_undefined(ctx.clone()), None)),
-            Need::Whole => natives::parse(ctx, text).map(|value| (value, None)),
+            Need::Whole => reader.parse(ctx, text).map(|value| (value, None)),
             Need::Members { names, emitted } => {
                 let Some(part) = canonical::projected(text, names) else {
-                    return natives::parse(ctx, text).map(|value| (value, None));
+                    return reader.parse(ctx, text).map(|value| (value, None));
                 };
-                let value = natives::parse(ctx, &part)?;
+                let value = reader.parse(ctx, &part)?;
                 let given = Persistent::save(ctx, value.clone());
                 let whole = Whole::Here(text.into());
                 let partial = emitted.then(|| Partial { given, given_text: part.into(), whole });

@@ -4,7 +4,7 @@
 const BLOCK: usize = 64;
 
 /// How many bytes from the beginning on are neither quote, backslash nor control character.
-pub(super) fn plain_bytes(bytes: &[u8]) -> usize {
+pub(crate) fn plain_bytes(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
     let mut chunks = bytes.chunks_exact(8);
