@@ -305,3 +305,57 @@ impl Changes for RowChanges {
         Ok(is_there)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(key: &str, value: &str) -> Row {
+        Row { key: key.to_owned(), value: value.to_owned() }
+    }
+
+    fn joined(maps: &[Vec<Row>], out: &mut JoinedRows) -> Range<usize> {
+        let begin = out.len();
+        for (map, rows) in maps.iter().enumerate() {
+            out.begin_map();
+            for row in rows {
+                let (mut key, mut value) = out.take_texts();
+                key.extend_from_slice(row.key.as_bytes());
+                value.extend_from_slice(row.value.as_bytes());
+                out.push(key, value);
+            }
+            out.end_map(map);
+        }
+        begin..out.len()
+    }
+
+    #[test]
+    fn joined_rows_are_what_an_index_makes_of_texts() {
+        let large = "x".repeat(300);
+        let documents = [
+            vec![vec![], vec![row("1", "null"), row("[\"é\"]", &large)], vec![row("\"a\"", "2")]],
+            vec![vec![], vec![], vec![]],
+            vec![vec![row("{}", "{}")], vec![], vec![]],
+        ];
+        let mut all = JoinedRows::default();
+        let ranges: Vec<Range<usize>> = documents.iter().map(|maps| joined(maps, &mut all)).collect();
+        for (maps, range) in documents.iter().zip(&ranges) {
+            let mut expected = Vec::new();
+            put_rows(maps, &mut expected);
+            assert_eq!(all.of(range), Some(expected.as_slice()));
+            assert_eq!(all.texts(range, 3).as_ref(), Some(maps));
+        }
+        assert!(ranges[1].is_empty() && all.texts(&ranges[0], 2).is_none(), "there is no such function");
+    }
+
+    #[test]
+    fn joined_rows_with_keys_that_are_none_are_left_to_be_refused() {
+        let long = format!("\"{}\"", "x".repeat(KEY_TEXT_MAX));
+        for key in ["", "[1", "\"\\ud800\"", &long] {
+            let maps = vec![vec![row("1", "2")], vec![row("1", "2"), row(key, "3")]];
+            let mut all = JoinedRows::default();
+            let range = joined(&maps, &mut all);
+            assert_eq!((all.of(&range), all.texts(&range, 2)), (None, Some(maps)), "{key:.20}");
+        }
+    }
+}
