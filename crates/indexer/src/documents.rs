@@ -11,7 +11,7 @@ use engine::{FeedItem, subdoc::xattr::Blob};
 use views::{
     analysis::Need,
     canonical,
-    meta::Meta,
+    meta::{self, Meta},
     native::Given,
     worker::{OwnedBody, OwnedDocument},
 };
@@ -178,9 +178,9 @@ impl Document {
     }
 
     /// What functions are given, if they are asked. `maps_deleted`: about tombstones too. `need`: what they look at. Of an object that is
-    /// as much of it; what depends on the whole they are asked about once more.
+    /// as much of it; what depends on the whole they are asked about once more. `id_alone`: of `meta` they look at no more than the id.
     #[must_use]
-    pub fn to_be_mapped(&self, maps_deleted: bool, need: &Need) -> Option<OwnedDocument> {
+    pub fn to_be_mapped(&self, maps_deleted: bool, need: &Need, id_alone: bool) -> Option<OwnedDocument> {
         let body = match (&self.content, need) {
             (Content::Body(_), Need::Nothing) => OwnedBody::Unused,
             (Content::Body(OwnedBody::Json(text)), Need::Members { names, emitted }) => {
@@ -190,7 +190,8 @@ impl Document {
             (Content::Gone { attributes: true }, _) if maps_deleted => OwnedBody::Binary(Vec::new()),
             (Content::Gone { .. } | Content::Skipped(_), _) => return None,
         };
-        Some(OwnedDocument { meta: self.meta().to_owned(), body })
+        let meta = if id_alone { meta::id_alone(&self.id) } else { self.meta().to_owned() };
+        Some(OwnedDocument { meta, body })
     }
 
     /// The text of its body, where that is JSON.
@@ -334,34 +335,44 @@ mod tests {
     fn tombstones_are_mapped_where_a_design_document_says_so() {
         let plain = read(&Version { deleted: true, ..version(b"", Datatype::RAW) });
         assert_eq!(plain.content, Content::Gone { attributes: false });
-        assert_eq!(plain.to_be_mapped(true, &Need::Whole), None);
+        assert_eq!(plain.to_be_mapped(true, &Need::Whole, false), None);
         let value = attributes(&[("_s", "1")], b"");
         let kept = read(&Version { deleted: true, ..version(&value, Datatype::XATTR) });
-        assert_eq!((kept.to_be_mapped(false, &Need::Whole), kept.is_mapped(false)), (None, false));
+        assert_eq!((kept.to_be_mapped(false, &Need::Whole, false), kept.is_mapped(false)), (None, false));
         assert!(kept.is_mapped(true) && !plain.is_mapped(true));
-        let mapped = kept.to_be_mapped(true, &Need::Whole).unwrap();
+        let mapped = kept.to_be_mapped(true, &Need::Whole, false).unwrap();
         assert_eq!(mapped.body, OwnedBody::Binary(Vec::new()));
         assert!(mapped.meta.ends_with("\"deleted\":true,\"xattrs\":{\"_s\":1}}"), "{}", mapped.meta);
+    }
+
+    #[test]
+    fn functions_that_look_at_ids_are_given_what_others_see_of_these() {
+        let names = ["id".to_owned()].into();
+        for id in ["", "a", "a\"b\\\n", "é\u{1}😀"] {
+            let document = read(&Version { id: id.as_bytes(), ..version(b"{}", Datatype::JSON) });
+            let meta = |id_alone| document.to_be_mapped(false, &Need::Whole, id_alone).unwrap().meta;
+            assert_eq!(Some(meta(true)), canonical::projected(&meta(false), &names));
+        }
     }
 
     #[test]
     fn functions_are_given_as_much_of_a_body_as_they_look_at() {
         let text = "{\"a\": 1, \"b\": [2], \"a\": 3}";
         let document = read(&version(text.as_bytes(), Datatype::JSON));
-        let given = |need: &Need| document.to_be_mapped(false, need).unwrap().body;
+        let given = |need: &Need| document.to_be_mapped(false, need, false).unwrap().body;
         let members = |emitted| Need::Members { names: ["a".to_owned()].into(), emitted };
         assert_eq!(given(&Need::Nothing), OwnedBody::Unused);
         assert_eq!(given(&Need::Whole), OwnedBody::Json(text.to_owned()));
         let part = "{\"a\":1,\"a\":3}".to_owned();
         assert_eq!(given(&members(false)), OwnedBody::Json(part.clone()));
         assert_eq!(given(&members(true)), OwnedBody::Part { text: part, whole_bytes: 26 });
-        let list = read(&version(b"[1]", Datatype::JSON)).to_be_mapped(false, &members(true));
+        let list = read(&version(b"[1]", Datatype::JSON)).to_be_mapped(false, &members(true), false);
         assert_eq!(list.unwrap().body, OwnedBody::Json("[1]".to_owned()), "it has no members");
         for (value, datatype) in [(text.as_bytes(), Datatype::JSON), (b"\xff", Datatype::RAW)] {
             let unused = Document::read(&version(value, datatype), unwrap, false).unwrap();
             assert_eq!(unused.content, Content::Body(OwnedBody::Unused), "nobody copies it");
             assert_eq!(
-                unused.to_be_mapped(false, &Need::Nothing).unwrap().meta,
+                unused.to_be_mapped(false, &Need::Nothing, false).unwrap().meta,
                 read(&version(value, datatype)).meta()
             );
         }
@@ -371,7 +382,7 @@ mod tests {
         assert!(told.meta().contains("\"type\":\"json\""), "{}", told.meta());
         let wrong = Document::read(&version(b"\"\xff\"", Datatype::JSON), unwrap, false).unwrap();
         assert_eq!(wrong.content, Content::Skipped("the document is no JSON".to_owned()));
-        let bytes = read(&version(b"\xff", Datatype::RAW)).to_be_mapped(false, &members(true));
+        let bytes = read(&version(b"\xff", Datatype::RAW)).to_be_mapped(false, &members(true), false);
         assert_eq!(bytes.unwrap().body, OwnedBody::Binary(b"\xff".to_vec()));
     }
 
@@ -381,7 +392,7 @@ mod tests {
         let skipped = read(&version(&large, Datatype::JSON));
         let reason = Content::Skipped("document body is too large: 20971521 bytes".to_owned());
         assert_eq!(skipped.content, reason);
-        assert_eq!(skipped.to_be_mapped(true, &Need::Whole), None);
+        assert_eq!(skipped.to_be_mapped(true, &Need::Whole, false), None);
         let wrong = read(&version(b"\"\xff\"", Datatype::JSON));
         assert_eq!(wrong.content, Content::Skipped("the document is no JSON".to_owned()));
         let unreadable = Version { id: b"a\xff", ..version(b"{}", Datatype::JSON) };

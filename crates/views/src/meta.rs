@@ -9,6 +9,9 @@ use crate::json::{self, write_string};
 /// So many bytes are enough beside the id where there are no extended attributes.
 const USUAL_BYTES: usize = 200;
 
+/// So many bytes are around an id that is alone.
+const ID_BYTES: usize = 9;
+
 /// What is known of a version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta<'a> {
@@ -30,6 +33,16 @@ pub struct Meta<'a> {
     pub is_json: bool,
     /// The version is a tombstone.
     pub deleted: bool,
+}
+
+/// The object for functions that look at nothing of it but the id, or at nothing at all.
+#[must_use]
+pub fn id_alone(id: &str) -> String {
+    let mut out = Vec::with_capacity(id.len() + ID_BYTES);
+    out.extend_from_slice(b"{\"id\":");
+    write_string(id, &mut out);
+    out.push(b'}');
+    String::from_utf8(out).unwrap_or_default()
 }
 
 impl Meta<'_> {

@@ -157,7 +157,7 @@ impl<'p> Work<'p> {
             self.mapped.push(Some(Outcome::Joined(range)));
             return self.sent.push((document, false));
         }
-        let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need) else {
+        let Some(one) = document.to_be_mapped(entry.maps_deleted, &member.need, member.sees_id_alone) else {
             return;
         };
         self.sent.push((document, matches!(one.body, OwnedBody::Part { .. })));

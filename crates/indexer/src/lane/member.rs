@@ -24,6 +24,8 @@ pub(crate) struct Member {
     pub(super) entry: Entry,
     /// What functions look at of bodies.
     pub(super) need: Need,
+    /// Of `meta` functions look at the id and nothing else.
+    pub(super) sees_id_alone: bool,
     /// Its map functions, where they can be run without a process.
     pub(super) programs: Option<Programs>,
     /// Values of documents have something that functions see, or that says whether they are asked: the body, or extended attributes.
@@ -60,11 +62,14 @@ impl Member {
         };
         let maps = &entry.definition.sources().maps;
         let need = need_of_all(maps);
-        let sees_attributes = meta_need_of_all(maps).is_none_or(|names| names.contains("xattrs"));
+        let meta_need = meta_need_of_all(maps);
+        let sees_attributes = meta_need.as_ref().is_none_or(|names| names.contains("xattrs"));
+        let sees_id_alone = meta_need.is_some_and(|names| names.iter().all(|name| name == "id"));
         Ok(Self {
             index,
             needs_values: need != Need::Nothing || sees_attributes || entry.maps_deleted,
             need,
+            sees_id_alone,
             programs: Programs::of(entry.definition.sources()),
             positions: BTreeMap::new(),
             touched: BTreeSet::new(),
