@@ -128,25 +128,24 @@ impl<'a> Making<'a> {
             },
             Some(b'[') if self.levels < LEVELS_MAX => self.array(),
             Some(b'{') if self.levels < LEVELS_MAX => self.object(),
-            Some(b'0'..=b'9') => match self.digits() {
+            Some(b'-' | b'0'..=b'9') => match self.digits() {
                 Some(number) => JS_MKVAL(qjs::JS_TAG_INT, number),
-                None => self.other(),
+                None => self.numeral().map_or(NONE, |text| self.number(text)),
             },
             Some(b'[' | b'{') => NONE,
             _ => self.other(),
         }
     }
 
-    /// A value that is no container, of any kind.
+    /// A string with escapes, or a word.
     fn other(&mut self) -> JSValue {
         let Some(token) = self.token() else { return NONE };
         match token.kind {
             Kind::Null => qjs::JS_NULL,
             Kind::False => qjs::JS_FALSE,
             Kind::True => qjs::JS_TRUE,
-            Kind::Number => self.number(token.text),
             Kind::String => unescape(&token).map_or(NONE, |text| self.string(&text)),
-            Kind::Array | Kind::Object | Kind::Name | Kind::End => NONE,
+            Kind::Number | Kind::Array | Kind::Object | Kind::Name | Kind::End => NONE,
         }
     }
 
@@ -177,6 +176,36 @@ impl<'a> Making<'a> {
             }
         }
         None
+    }
+
+    /// The text of the next number.
+    fn numeral(&mut self) -> Option<&'a str> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let digits = |from| rest.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
+        let mut end = usize::from(rest.first() == Some(&b'-'));
+        let whole = digits(end);
+        if whole == 0 || whole > 1 && rest.get(end) == Some(&b'0') {
+            return None;
+        }
+        end += whole;
+        if rest.get(end) == Some(&b'.') {
+            let fraction = digits(end + 1);
+            if fraction == 0 {
+                return None;
+            }
+            end += 1 + fraction;
+        }
+        if let Some(b'e' | b'E') = rest.get(end) {
+            let sign = usize::from(matches!(rest.get(end + 1), Some(b'+' | b'-')));
+            let exponent = digits(end + 1 + sign);
+            if exponent == 0 {
+                return None;
+            }
+            end += 1 + sign + exponent;
+        }
+        let text = self.text.get(self.at..self.at + end)?;
+        self.at += end;
+        Some(text)
     }
 
     fn number(&mut self, text: &str) -> JSValue {
@@ -416,7 +445,7 @@ mod tests {
         });
     }
 
-    const TEXTS: [&str; 26] = [
+    const TEXTS: [&str; 33] = [
         "null",
         " [ ] ",
         "{}",
@@ -440,6 +469,13 @@ mod tests {
         "[1] x",
         "{\"a\":[1,{\"b\":\"c\"},nul]}",
         "[01]",
+        "[-01]",
+        "[1.]",
+        "[.5]",
+        "[-]",
+        "[1e]",
+        "[1e+]",
+        "[1.5e-3,0e0,-0.0,10E+2,0]",
         "[\"\\x\"]",
         "\u{feff}1",
         "[true,false,null,[[]],{\"a\":{}}]",
