@@ -128,7 +128,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SETTEE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// What to log on standard error: error, warn, info, debug or trace [default: info].
+    /// What to log: error, warn, info, debug or trace [default: info].
     #[arg(long, env = "SETTEE_LOG_LEVEL", value_name = "LEVEL")]
     log_level: Option<LogLevel>,
 

@@ -124,8 +124,7 @@ fn escaped(line: &[u8], kind: Kind) -> Vec<u8> {
 /// Writes what comes until nobody is left who could say anything.
 fn write_out(entries: Receiver<Entry>, lost: &AtomicU64, json: bool, mut out: impl Write) {
     for entry in entries {
-        // Of a log that cannot be written nobody could be told.
-        let _ = match entry {
+        let written = match entry {
             Entry::Line(kind, line) => {
                 if kind != Kind::Json {
                     OF_PROCESS.add(&String::from_utf8_lossy(&line));
@@ -137,16 +136,23 @@ fn write_out(entries: Receiver<Entry>, lost: &AtomicU64, json: bool, mut out: im
                 Ok(())
             }
         };
-        let lost = lost.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            let told = format!("settee: {lost} lines of the log are lost: nobody took them");
+        if written.is_err() {
+            lost.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        let count = lost.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            let told = format!("settee: {count} lines of the log are lost: nobody took them");
             OF_PROCESS.add(&told);
             // The text has nothing that JSON escapes.
-            let _ = if json {
-                writeln!(out, "{{\"level\":\"WARN\",\"fields\":{{\"message\":\"{told}\",\"lost\":{lost}}}}}")
+            let written = if json {
+                writeln!(out, "{{\"level\":\"WARN\",\"fields\":{{\"message\":\"{told}\",\"lost\":{count}}}}}")
             } else {
                 writeln!(out, "{told}")
             };
+            if written.is_err() {
+                lost.fetch_add(count, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -241,6 +247,39 @@ mod tests {
         assert!(kept.len() >= LINES_MAX && kept[..3] == ["line 0", "line 1", "line 2"], "{}", kept.len());
         let numbers = told.iter().map(|line| line.split(' ').nth(1).unwrap().parse::<usize>().unwrap());
         assert_eq!(kept.len() + numbers.sum::<usize>(), sent);
+    }
+
+    /// Refuses so many writes, as a full disk does.
+    struct Full {
+        refused: usize,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.refused > 0 {
+                self.refused -= 1;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.written.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        let (mut lines, entries) = Lines::new(TEXT);
+        let written = Arc::new(Mutex::default());
+        let out = Full { refused: 3, written: Arc::clone(&written) };
+        let lost = Arc::clone(&lines.lost);
+        (0..4).for_each(|number| lines.write_all(format!("line {number}\n").as_bytes()).unwrap());
+        drop(lines);
+        write_out(entries, &lost, false, out);
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert_eq!(text, "line 3\nsettee: 3 lines of the log are lost: nobody took them\n");
     }
 
     #[test]
