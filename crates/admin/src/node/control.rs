@@ -92,8 +92,9 @@ pub trait NodeControl: Gate {
     fn reset(&self) -> BoxFuture<'_, Result<(), ClusterError>>;
     /// Sends a request to the REST interface of another node, and waits for the whole answer: its status and body.
     fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>>;
-    /// Drops a bucket. Tells whether every node has let go of it; the others will, and the bucket is dropped all the same.
-    fn drop_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, ClusterError>>;
+    /// Waits until every active node has carried out what this one knows by now, and executes nothing any more that began before.
+    /// Tells whether that was so in time; the others will follow all the same.
+    fn all_follow(&self) -> BoxFuture<'_, bool>;
     /// Whether another node still has a bucket of that name which this one does not know any more, of the nodes that can be asked.
     fn is_held_elsewhere<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
         let _ = name;

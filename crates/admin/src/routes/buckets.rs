@@ -157,10 +157,15 @@ fn cuts_too_much(call: &Call, name: &str, params: &BucketParams) -> Option<Strin
 }
 
 async fn delete(call: &Call, name: &str) -> Outcome {
-    call.bucket(name)?;
-    let is_gone = call.api.control.drop_bucket(name).await?;
+    let uuid = call.bucket(name)?.uuid.clone();
+    let dropped = call.submit(Command::DeleteBucket { name: name.to_owned() }).await;
+    let now = call.api.control.metadata();
+    if now.buckets.get(name).is_some_and(|bucket| bucket.uuid == uuid) {
+        dropped?;
+    }
+    // It is dropped: an error was of another bucket, which could not be opened. Said before anything is waited for, since the client may go.
     call.audit(AuditKind::BucketChanged, name, "dropped");
-    if is_gone {
+    if call.api.control.all_follow().await {
         return Ok(reply::empty_ok());
     }
     let body = json!({ "_": "Bucket deletion not yet complete, but will continue.\r\n" });

@@ -387,10 +387,9 @@ impl NodeControl for FakeNode {
             Ok((answer.status, answer.body.into()))
         })
     }
-    fn drop_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, ClusterError>> {
-        let dropped = self.apply(&Command::DeleteBucket { name: name.into() });
-        let is_gone = self.lagging.load(Relaxed) == 0;
-        Box::pin(async move { dropped.map(|_| is_gone) })
+    fn all_follow(&self) -> BoxFuture<'_, bool> {
+        let follow = self.lagging.load(Relaxed) == 0;
+        Box::pin(async move { follow })
     }
     fn is_held_elsewhere<'a>(&'a self, _: &'a str) -> BoxFuture<'a, bool> {
         let is_held = self.lagging.load(Relaxed) > 0;

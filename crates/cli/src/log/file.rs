@@ -49,13 +49,16 @@ impl Rotating {
             self.file.set_len(0)?;
             return Ok(());
         }
-        for number in (1..self.of.count - 1).rev() {
-            match fs::rename(earlier(number), earlier(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        // Somebody may have moved it away, or it was put aside when no new one could be opened. Then earlier ones keep their names.
+        if fs::exists(&self.of.path)? {
+            for number in (1..self.of.count - 1).rev() {
+                match fs::rename(earlier(number), earlier(number + 1)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
             }
+            fs::rename(&self.of.path, earlier(1))?;
         }
-        fs::rename(&self.of.path, earlier(1))?;
         self.file = opened(&self.of.path)?;
         Ok(())
     }
@@ -140,6 +143,23 @@ mod tests {
             log.write_all(line.as_bytes()).unwrap();
         }
         assert_eq!(files(dir.path()), BTreeMap::from([("settee.log".into(), "short\nand so on\n".into())]));
+    }
+
+    #[test]
+    fn a_file_that_somebody_has_moved_away_costs_no_earlier_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Rotating::open(of(dir.path(), 3)).unwrap();
+        let mut write = |from: u32, to: u32| {
+            (from..to)
+                .for_each(|number| log.write_all(format!("line number {number}\n").as_bytes()).unwrap());
+        };
+        write(0, 4);
+        fs::rename(dir.path().join("settee.log"), dir.path().join("mine")).unwrap();
+        write(4, 5);
+        let found = files(dir.path());
+        assert_eq!(found["settee.log"], "line number 4\n");
+        assert_eq!(found["settee.log.1"], "line number 0\nline number 1\n");
+        assert_eq!(found["mine"], "line number 2\nline number 3\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use cluster::NodeInfo;
 use http::Gate as _;
 use tokio::task::JoinSet;
 
-use crate::control::Control;
+use crate::{control::Control, talk::peers::PeerError};
 
 /// What a node says that has done what it was asked.
 pub(crate) const YES: &[u8] = b"yes";
@@ -27,20 +27,21 @@ pub(crate) async fn absent_among<'n>(
     body: &[u8],
 ) -> Vec<NodeId> {
     let answers = ask_among(control, nodes, question, body).await;
-    answers.into_iter().filter(|(_, answer)| answer.as_deref() != Some(YES)).map(|(node, _)| node).collect()
+    let said_yes = |answer: Result<Vec<u8>, _>| answer.is_ok_and(|said| said == YES);
+    answers.into_iter().filter_map(|(node, answer)| (!said_yes(answer)).then_some(node)).collect()
 }
 
-/// What these nodes answer, as far as they are others; nothing where one does not.
+/// What these nodes answer, as far as they are others.
 pub(crate) async fn ask_among<'n>(
     control: &Control,
     nodes: impl Iterator<Item = &'n NodeInfo>,
     question: &'static str,
     body: &[u8],
-) -> Vec<(NodeId, Option<Vec<u8>>)> {
+) -> Vec<(NodeId, Result<Vec<u8>, PeerError>)> {
     let mut asked = JoinSet::new();
     for node in nodes.filter(|node| node.id != control.this_id()) {
         let (peers, id, body) = (Arc::clone(control.peers()), node.id, body.to_vec());
-        asked.spawn(async move { (id, peers.wait_for(id, question, body).await.ok()) });
+        asked.spawn(async move { (id, peers.wait_for(id, question, body).await) });
     }
     asked.join_all().await
 }

@@ -15,22 +15,25 @@ use admin::NodeControl as _;
 use base::NodeId;
 use cluster::{Applied, ClusterError, Command};
 use http::{BoxFuture, Gate as _};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::control::{
-    Control, LOOK_AGAIN,
-    broadcast::{YES, absent_among, ask_among},
-    flushing::loops_follow,
+use crate::{
+    control::{
+        Control, LOOK_AGAIN,
+        broadcast::{YES, absent_among, ask_among},
+        flushing::loops_follow,
+    },
+    talk::peers::PeerError,
 };
 
 /// The question whether a node has carried out everything up to that version of the metadata.
 const APPLIED: &str = "applied";
-/// The question whether a bucket of that name is open at a node.
+/// The question whether a node serves a bucket of that name.
 const HELD: &str = "held";
 /// How long a node waits for that before it says no.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a bucket's end is waited for. It is the time that Couchbase takes.
-const DROPPED_WITHIN: Duration = Duration::from_secs(30);
+/// How long other nodes are waited for where a bucket ends. It is the time that Couchbase takes.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(30);
 
 impl service::Changes for Control {
     fn change(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
@@ -48,20 +51,17 @@ impl service::Changes for Control {
     }
 }
 
-/// Drops a bucket. Whether no active node has it any more.
-///
-/// # Errors
-/// When nobody agrees on that: then it stays.
-pub(crate) async fn drop_bucket(control: &Control, name: &str) -> Result<bool, ClusterError> {
-    control.propose(Command::DeleteBucket { name: name.to_owned() }).await?;
+/// Waits until every active node has carried out what this one knows by now, and its loops have ended the turns that began before.
+/// Whether that was so in time.
+pub(crate) async fn all_follow(control: &Control) -> bool {
     let version = control.metadata().version;
-    let until = Instant::now() + DROPPED_WITHIN;
+    let until = Instant::now() + FOLLOWED_WITHIN;
     let (follow, late) = tokio::join!(own_loops_follow(control, until), late_ones(control, version, until));
     if follow && late.is_empty() {
-        return Ok(true);
+        return true;
     }
-    tracing::info!(bucket = name, ?late, "a bucket is dropped, which nodes have not carried out yet");
-    Ok(false)
+    tracing::info!(version, ?late, "nodes have not carried out a change yet");
+    false
 }
 
 /// Waits until no loop of this node is in a turn that began before. Whether that was so in time.
@@ -82,7 +82,11 @@ async fn late_ones(control: &Control, version: u64, until: Instant) -> Vec<NodeI
         // One that is failed over meanwhile serves nothing.
         let metadata = control.metadata();
         let asked: Vec<_> = metadata.active_nodes().filter(|node| !done.contains(&node.id)).collect();
-        let late = absent_among(control, asked.iter().copied(), APPLIED, &version.to_be_bytes()).await;
+        let question = version.to_be_bytes();
+        let told = absent_among(control, asked.iter().copied(), APPLIED, &question);
+        let Ok(late) = timeout_at(until, told).await else {
+            return asked.iter().map(|node| node.id).filter(|node| *node != control.this_id()).collect();
+        };
         let silent = &control.cluster_status().silent;
         if late.iter().all(|node| silent.contains(node)) || Instant::now() >= until {
             return late;
@@ -98,7 +102,12 @@ pub(crate) async fn is_held_elsewhere(control: &Control, name: &str) -> bool {
     let silent = &control.cluster_status().silent;
     let heard = metadata.active_nodes().filter(|node| !silent.contains(&node.id));
     let answers = ask_among(control, heard, HELD, name.as_bytes()).await;
-    answers.into_iter().any(|(_, answer)| answer.as_deref() == Some(YES))
+    answers.into_iter().any(|(_, answer)| match answer {
+        Ok(said) => said == YES,
+        // It has so much to do that it cannot even say so. One that cannot be reached serves nobody, and one of an earlier version does
+        // not know the question.
+        Err(error) => matches!(error, PeerError::Busy(_)),
+    })
 }
 
 /// Answers other nodes.
@@ -114,7 +123,10 @@ pub(crate) fn answer(control: &Arc<Control>) {
         Ok(if in_time && loops_follow(shared, wakes).await { YES.to_vec() } else { Vec::new() })
     });
     control.answer(HELD, |control, body| async move {
-        let is_held = str::from_utf8(&body).is_ok_and(|name| control.bucket_is_ready(name));
+        let (shared, wakes) = control.loops();
+        // What clients are served by. A bucket that is dropped is there until the next is published, which other buckets may hold up.
+        let is_served = str::from_utf8(&body).is_ok_and(|name| shared.snapshot().buckets.contains_key(name));
+        let is_held = is_served || !loops_follow(shared, wakes).await;
         Ok(if is_held { YES.to_vec() } else { Vec::new() })
     });
 }

@@ -217,8 +217,8 @@ impl NodeControl for Control {
         })
     }
 
-    fn drop_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, ClusterError>> {
-        Box::pin(everywhere::drop_bucket(self, name))
+    fn all_follow(&self) -> BoxFuture<'_, bool> {
+        Box::pin(everywhere::all_follow(self))
     }
 
     fn is_held_elsewhere<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {

@@ -15,7 +15,7 @@ pub(crate) mod together;
 
 use std::sync::atomic::Ordering;
 
-use base::{Status, VbId};
+use base::{Status, VbId, bucket::DurabilityLevel};
 use engine::Waiter;
 use protocol::binary::{
     Decoded, Frame, Header, Opcode, Request as Packet, Response, decode_frame, write_response,
@@ -86,7 +86,7 @@ pub(crate) fn ask(
     let Some(packet) = packet else { return Stop::Status(Status::Invalid) };
     let behind = behind();
     let submitted = if behind.is_empty() {
-        let job = Job::one(waiter, lane_of(&packet), packet, &context.shared.account);
+        let job = Job::one(waiter, lane_of(session, &packet), packet, &context.shared.account);
         context.shared.forward.submit(peer, waiter.connection, job, &context.snapshot.metadata)
     } else {
         together::ask(session, (peer, packet), behind, waiter, context)
@@ -98,11 +98,14 @@ pub(crate) fn ask(
 }
 
 /// The links that a request takes to its owner.
-fn lane_of(packet: &[u8]) -> Lane {
+fn lane_of(session: &Session, packet: &[u8]) -> Lane {
     let header = packet.first_chunk().and_then(Header::decode);
     let opcode = header.and_then(|header| Opcode::from_wire(header.opcode));
-    let grows = opcode.is_some_and(|opcode| opcodes::of(opcode.loud()).grows);
-    if grows { Lane::Growing } else { Lane::Other }
+    let Some(opcode) = opcode.map(Opcode::loud) else { return Lane::Other };
+    // Every change waits for other nodes where the bucket has a least level of durability.
+    let is_durable = session.attached().is_some_and(|bucket| bucket.engine.has_level(DurabilityLevel::None));
+    let may_wait = opcodes::of(opcode).grows || (is_durable && opcode.mutates());
+    if may_wait { Lane::Waiting } else { Lane::Other }
 }
 
 /// The answer of the owner, if there is one that ends the request: a packet that says success. Without one the request is

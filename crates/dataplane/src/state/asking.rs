@@ -90,8 +90,9 @@ impl Peer {
 /// Which links a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lane {
-    /// For what grows memory. A peer that is paced holds it back for seconds, and no read is to wait behind it.
-    Growing,
+    /// For changes that a peer may hold back for seconds: it is paced, or other copies have to have them. No read is to wait behind
+    /// them. They do wait for one another.
+    Waiting,
     /// For everything else.
     Other,
 }

@@ -551,7 +551,7 @@ fn what_waits_for_peers_is_bounded() {
         let info = &metadata.nodes[0];
         let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port, tls: false };
         let waiter = Waiter { worker: 0, connection: 1, ticket: 0 };
-        let job = Job::one(waiter, Lane::Growing, vec![0; REQUEST_BYTES], &account);
+        let job = Job::one(waiter, Lane::Waiting, vec![0; REQUEST_BYTES], &account);
         let peer = Peer {
             address,
             bucket: BUCKET.to_owned(),

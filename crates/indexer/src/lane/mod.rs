@@ -321,7 +321,7 @@ impl Runner {
 
     /// Carries out one batch; says whether there was something to do.
     fn work(&mut self, now: Duration) -> bool {
-        self.rests = self.rests.filter(|until| now < *until);
+        self.rests = self.rests.filter(|until| now < *until && (self.setup.gives_way)());
         if self.members.is_empty() || self.holds || self.rests.is_some() || !self.look_for_room(now) {
             return false;
         }
