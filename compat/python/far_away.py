@@ -12,7 +12,7 @@ from couchbase.options import ClusterOptions, ClusterTimeoutOptions
 from settee.mapped import Mapped
 from settee.node import PASSWORD, USERNAME, Node, scratch
 
-OWN, OUTSIDE = "127.0.31.27", "127.0.31.26"
+OWN, OUTSIDE = "127.0.31.90", "127.0.31.91"
 KV, MGMT = 21211, 28092
 BUCKET, OBJECTIVE = "far", "gets"
 TRAVEL_SECONDS = 0.15
