@@ -56,12 +56,31 @@ enum Command {
     RunFunctions,
 }
 
+/// What a shell says of a command that `SIGPIPE` has ended.
+const READER_GONE: i32 = 141;
+
+/// Has a command end quietly whose reader has seen enough, as `head` has. Printing panics then.
+fn end_with_reader() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(READER_GONE);
+        }
+        report(panic);
+    }));
+}
+
 fn main() -> ExitCode {
     if let Err(failure) = hide_hashes() {
         eprintln!("settee: {failure}");
         return ExitCode::FAILURE;
     }
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !matches!(command, Command::Serve(_) | Command::Quickstart(_) | Command::RunFunctions) {
+        end_with_reader();
+    }
+    let outcome = match command {
         Command::Quickstart(args) => commands::quickstart::run(args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::Init(args) => commands::init::run(args),

@@ -122,16 +122,16 @@ alerts! {
         "Raise the quota, add nodes, or switch the bucket to full eviction. `settee plan --from HOST` shows the forecasts.";
     BURN_PAGE "budget_burns_fast" Critical 0 60:
         "Operations miss an objective so often that its error budget is used many times too fast.",
-        "Requests are slower than the objective asks for, on this node.",
-        "See `settee slo show`, and where the time goes: `settee_phase_seconds`.";
+        "Requests are slower than the objective asks for, on this node. By its probes: nodes answer this one slowly or not at all.",
+        "See `settee slo show`, and where the time goes: `settee_phase_seconds`. Of probes `GET /settee/probe` shows which node is slow.";
     BURN_TICKET "budget_burns" Warning 0 300:
         "Operations miss an objective more often than its error budget allows in the long run.",
-        "Requests are slower than the objective asks for, on this node.",
-        "See `settee slo show`, and where the time goes: `settee_phase_seconds`.";
+        "Requests are slower than the objective asks for, on this node. By its probes: nodes answer this one slowly or not at all.",
+        "See `settee slo show`, and where the time goes: `settee_phase_seconds`. Of probes `GET /settee/probe` shows which node is slow.";
     NODE_DOWN "node_down" Critical 0 5:
         "A node is not heard of.",
         "The node or its process has ended, or the network does not reach it.",
-        "See whether the node runs. Where automatic failover is off, `settee cluster failover --hard` fails the node over.";
+        "See whether the node runs. Where automatic failover is off, `settee cluster failover --hard` fails the node over. Where it is on, that happens by itself.";
     PROBE_SILENT "probe_not_answered" Critical 15 60:
         "A node does not answer probes of another node, or of its own: two or more in a row on a bucket.",
         "The node stands still, has no way to its disk, or cannot be reached by the node that tells it.",

@@ -4,11 +4,14 @@
 //! are too many. So all of them together are bounded.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
+
+/// Rights of a file.
+const MODE: u32 = 0o640;
 
 /// Where a log goes, and how much of it is kept.
 #[derive(Clone, Debug)]
@@ -64,9 +67,18 @@ impl Rotating {
     }
 }
 
-/// Users of this machine that are not in its group are not to read it.
+/// A file that is made may be read by its group, and by nobody else, whatever the process takes away from other files. One that is
+/// there keeps its rights.
 fn opened(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+    let open = |is_new: bool| OpenOptions::new().append(true).create_new(is_new).mode(MODE).open(path);
+    match open(true) {
+        Ok(file) => {
+            file.set_permissions(Permissions::from_mode(MODE))?;
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(false),
+        Err(error) => Err(error),
+    }
 }
 
 impl Write for Rotating {

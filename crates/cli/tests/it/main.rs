@@ -74,6 +74,16 @@ fn the_version_names_the_commit() {
 }
 
 #[test]
+fn a_command_whose_reader_has_gone_ends_quietly() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let words = "plan --documents 1000 --key-bytes 10 --value-bytes 100 --node-quota-mb 1024";
+    let ended = node::settee().args(words.split(' ')).stdout(writer).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    assert_eq!(ended.status.code(), Some(141), "as shells say of one that SIGPIPE has ended");
+}
+
+#[test]
 fn a_new_node_is_initialised_by_the_init_command() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &[]);
