@@ -9,9 +9,9 @@
 //! The others, and those that were lost should they come back, are told to join it (`cluster::consensus`).
 //!
 //! Invariants:
-//! - An offer to form the group anew ([`Offer`]) is taken within moments or never. A founder that was paused may be lost to the next
-//!   asker, who has another node form a group. So each answer of a survivor has a ticket ([`Offers`]), and an offer names it. A ticket
-//!   ends before an asker can have begun anew. It ends as well when another asker is answered.
+//! - An offer to form the group anew ([`Offer`]) is taken within moments or never. A paused founder may be named as lost in the next
+//!   attempt, which has another node form the group. So each answer of a survivor has a ticket ([`Offers`]), and an offer names that
+//!   ticket. A ticket ends before an attempt can have begun anew. It ends as well when another asker is answered.
 //! - A node offers no number of a life twice, whether or not the offer was taken. A founder that has taken it may be lost. It comes back
 //!   in an earlier life than the group that was formed without it, and joins that one.
 //!

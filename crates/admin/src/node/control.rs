@@ -96,10 +96,7 @@ pub trait NodeControl: Gate {
     /// Tells whether that was so in time; the others will follow all the same.
     fn all_follow(&self) -> BoxFuture<'_, bool>;
     /// Whether another node still has a bucket of that name which this one does not know any more, of the nodes that can be asked.
-    fn is_held_elsewhere<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
-        let _ = name;
-        Box::pin(std::future::ready(false))
-    }
+    fn is_held_elsewhere<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool>;
     /// Empties a bucket.
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
     /// Starts compacting a bucket.
