@@ -5,6 +5,7 @@
 
 mod mapping;
 mod member;
+mod rest;
 mod streams;
 
 use std::{
@@ -24,6 +25,7 @@ use views::{
 pub(crate) use self::member::Member;
 use self::{
     mapping::{Applied, Finished, Reducer, Turn, Work, finish, groups},
+    rest::Rest,
     streams::{Part, Streams},
 };
 use crate::{
@@ -34,8 +36,6 @@ use crate::{
     shared::{Outlet, Setup, Shared, State, covers},
 };
 
-/// While clients wait for longer than they shall, a lane that builds rests so many times as long as it has worked.
-const RESTS_PER_WORK: u32 = 3;
 /// What lanes add to the niceness of the process: they give way to threads that serve requests.
 const NICENESS: i32 = 10;
 /// A lane keeps its process for so long though another one waits, so that starting processes costs little beside their work.
@@ -72,8 +72,7 @@ pub(crate) struct Runner {
     strays_go: Option<Duration>,
     room_looked: Option<Duration>,
     has_room: bool,
-    /// Until then nothing is built: clients come first.
-    rests: Option<Duration>,
+    rest: Rest,
     has_cleared: bool,
     /// So many documents are mapped at once.
     at_once: usize,
@@ -106,7 +105,7 @@ impl Runner {
             strays_go: None,
             room_looked: None,
             has_room: true,
-            rests: None,
+            rest: Rest::default(),
             has_cleared: false,
             at_once,
             held_up: BTreeSet::new(),
@@ -321,8 +320,8 @@ impl Runner {
 
     /// Carries out one batch; says whether there was something to do.
     fn work(&mut self, now: Duration) -> bool {
-        self.rests = self.rests.filter(|until| now < *until && (self.setup.gives_way)());
-        if self.members.is_empty() || self.holds || self.rests.is_some() || !self.look_for_room(now) {
+        let rests = self.rest.goes_on(now, || (self.setup.gives_way)());
+        if self.members.is_empty() || self.holds || rests || !self.look_for_room(now) {
             return false;
         }
         let looks = self.members.values().any(|member| member.need != Need::Nothing);
@@ -331,12 +330,8 @@ impl Runner {
             return ended;
         }
         self.change(parts, now);
-        // It never stops altogether: queries that need the index would never be answered.
         let gives_way = self.lane != Lane::Front && (self.setup.gives_way)();
-        self.rests = gives_way.then(|| {
-            let done = self.shared.now();
-            done + RESTS_PER_WORK * done.saturating_sub(now)
-        });
+        self.rest.after(now, self.shared.now(), gives_way);
         true
     }
 
@@ -722,7 +717,7 @@ impl Runner {
             return LOOKS_HOLDING;
         }
         let paces = self.members.values().filter_map(|member| member.pace.next(self.pacing_of(member)));
-        let next = paces.chain(self.wakes).chain(self.streams.next()).chain(self.rests).min();
+        let next = paces.chain(self.wakes).chain(self.streams.next()).chain(self.rest.until()).min();
         let now = self.shared.now();
         let until = next.map_or(LOOKS, |next| next.saturating_sub(now)).min(LOOKS);
         let is_catching_up = self.lane != Lane::Front && !self.members.is_empty();
