@@ -4,6 +4,7 @@ Three nodes of one binary take turns: off, on, and off once more, which says how
 
 import sys
 import threading
+import time
 from contextlib import ExitStack
 
 from settee import ROOT
@@ -103,8 +104,16 @@ class Seen(SetteeEphemeral):
         super().stop()
 
 
-def cases(options):
-    """CPU per operation of each of the three nodes, by case."""
+def at_rest(servers, seconds):
+    """Percent of a core that each of the nodes takes while clients ask nothing."""
+    before, began = [server.cpu_seconds() for server in servers], time.monotonic()
+    time.sleep(seconds)
+    span, after = time.monotonic() - began, [server.cpu_seconds() for server in servers]
+    return {server.name: (end - start) / span * 100 for server, start, end in zip(servers, before, after)}
+
+
+def measured(options):
+    """CPU per operation of each of the three nodes, by case; and what they take at rest."""
     found = []
     nodes = [("off", "127.0.41.21", False), ("on", "127.0.41.22", True), ("off again", "127.0.41.23", False)]
     with ExitStack() as stack:
@@ -114,10 +123,11 @@ def cases(options):
             server.settle()
         for server in servers:
             server.watch()
+        rest = at_rest(servers, options.seconds * 6)
         for operation in ("get", "set"):
             for pipeline in (1, 16):
                 name = measure.case_name(operation, VALUE_BYTES, CONNECTIONS, pipeline)
                 measure.progress(name)
                 runs = measure.compare(options, servers, operation, VALUE_BYTES, CONNECTIONS, pipeline)
                 found.append({"case": name, "runs": runs})
-    return found
+    return {"cases": found, "at_rest": rest}

@@ -30,3 +30,9 @@ def tables(found):
     mean, noise = (statistics.mean(column) for column in zip(*all_costs))
     verdict = "is met" if mean + noise < AIM else "is not met" if mean - noise >= AIM else "cannot be judged: let the machine rest"
     return f"{table(header, rows)}\n\nOn average {mean:+.1f} %, at a noise of {noise:.1f} %. The aim of less than {AIM:g} % {verdict}.\n"
+
+
+def rest(percents):
+    """What the nodes take while clients ask nothing."""
+    figures = ", ".join(f"{name} {percents[name]:.1f} %" for name in NODES)
+    return f"At rest a node takes this much of a core: {figures}.\n"

@@ -28,6 +28,11 @@ class Cost(unittest.TestCase):
         ):
             self.assertIn(verdict, seeing_report.tables(cases))
 
+    def test_what_nodes_take_at_rest_is_said(self):
+        percents = dict(zip(seeing_report.NODES, (0.2, 1.5, 0.5)))
+        told = "At rest a node takes this much of a core: off 0.2 %, on 1.5 %, off again 0.5 %.\n"
+        self.assertEqual(seeing_report.rest(percents), told)
+
 
 if __name__ == "__main__":
     unittest.main()
