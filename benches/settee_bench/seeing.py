@@ -123,7 +123,7 @@ def measured(options):
             server.settle()
         for server in servers:
             server.watch()
-        rest = at_rest(servers, options.seconds * 6)
+        rest = at_rest(servers, options.seconds * 30)
         for operation in ("get", "set"):
             for pipeline in (1, 16):
                 name = measure.case_name(operation, VALUE_BYTES, CONNECTIONS, pipeline)

@@ -10,11 +10,14 @@ NODES = ("off", "on", "off again")
 
 
 def cost(case):
-    """By how many percent of the processor the node with everything costs more, and by how many both others differ."""
-    off, on, again = ([run["cpu_us_per_op"] for run in case["runs"][name]] for name in NODES)
-    before, after = statistics.median(off + again), statistics.median(on)
-    noise = abs(statistics.median(off) - statistics.median(again))
-    return (after / before - 1) * 100, noise / before * 100
+    """By how many percent of the processor the node with everything costs more, and by how many both others differ.
+
+    Each round is judged by itself. A machine's speed may change within minutes, and hardly does within a round.
+    """
+    rounds = list(zip(*([run["cpu_us_per_op"] for run in case["runs"][name]] for name in NODES)))
+    more = [2 * on / (off + again) - 1 for off, on, again in rounds]
+    noise = [2 * (off - again) / (off + again) for off, _, again in rounds]
+    return statistics.median(more) * 100, abs(statistics.median(noise)) * 100
 
 
 def tables(found):
