@@ -213,8 +213,6 @@ fn since(of: u8, step: &LatencyStep, before: &[LatencyStep]) -> Option<Count> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn look(past: &LatencyPast, at: u64, meter: &Arc<BucketMeter>) {
@@ -235,7 +233,7 @@ mod tests {
         assert_eq!(counts(&past, LatencyZoom::Minutes), [], "what came before is of no interval");
         meter.record(0, OpKind::Get, 3, 7);
         meter.record(0, OpKind::Get, 2, 900);
-        meter.record_phase(0, Phase::Fetch, 2, Duration::from_micros(900));
+        meter.record_phase(0, Phase::Fetch, 2, 900_000);
         look(&past, 1003, &meter);
         assert_eq!(counts(&past, LatencyZoom::Minutes), [], "the interval is not over");
         look(&past, 1006, &meter);

@@ -1,7 +1,5 @@
 //! The requests of a client in their order: which of them wait, and what may not overtake them.
 
-use std::time::Duration;
-
 use replication::producer::STREAM_TICKETS;
 
 use super::{
@@ -116,7 +114,7 @@ impl<C: Client> Protocol for C {
 fn resume(client: &mut impl Client, parked: Parked, turn: &mut Turn<'_>) -> Flow {
     let Parked { ticket, packet, read_at, since, stage, completion, timed_out, .. } = parked;
     if let (Some(phase), Some(meter)) = (stage.phase(), turn.session.meter()) {
-        let waited = turn.context.stopwatch.at().saturating_duration_since(since);
+        let waited = turn.context.stopwatch.at().nanos_since(since);
         meter.record_phase(turn.context.worker, phase, 1, waited);
         turn.context.waited = Some((phase, waited));
     }
@@ -134,11 +132,12 @@ impl Requests {
         self.blocked && self.waiting.stages().any(|(_, stage)| matches!(stage, Stage::Fetch { .. }))
     }
 
-    /// Records what was executed since `others` requests were parked; `queued` is how long it waited for its turn.
+    /// Records what was executed since `others` requests were parked; `queued` is for how many nanoseconds it waited for
+    /// its turn.
     pub(super) fn record_batch(
         &mut self,
         others: usize,
-        queued: Option<Duration>,
+        queued: Option<u64>,
         session: &Session,
         context: &mut Context,
     ) {

@@ -1,8 +1,7 @@
 //! The parked requests of a connection: their packets, where each stopped, and what it is to be woken by.
 
-use std::time::Instant;
-
 use crate::{
+    figures::reading::Reading,
     request::{
         context::Context,
         stage::{Resumed, Stage},
@@ -20,9 +19,9 @@ const PARKED_BYTES_MAX: usize = 32 << 20;
 pub(super) struct Parked {
     pub(super) ticket: u64,
     pub(super) packet: Box<[u8]>,
-    pub(super) read_at: Instant,
+    pub(super) read_at: Reading,
     /// When the batch began in which it was parked.
-    pub(super) since: Instant,
+    pub(super) since: Reading,
     pub(super) stage: Stage,
     pub(super) completion: Option<Completion>,
     /// When it is executed again whatever happens (monotonic milliseconds).

@@ -4,4 +4,5 @@ pub(crate) mod hot;
 pub mod machine;
 pub mod meter;
 pub mod phases;
+pub(crate) mod reading;
 pub mod slow;

@@ -8,9 +8,7 @@
 //! Phases of pipelined requests do not add up to their latency. Each also waits for its batch, of whose execution only
 //! its share is counted here. It may also wait behind a parked request of its connection.
 
-use std::time::{Duration, Instant};
-
-use crate::figures::meter::BucketMeter;
+use crate::figures::{meter::BucketMeter, reading::Reading};
 
 /// What a request's time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,14 +49,14 @@ impl Phase {
 /// Answers that the socket has not taken yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owed {
-    since: Instant,
+    since: Reading,
     requests: u64,
 }
 
 impl Owed {
     /// Counts them as written.
-    pub(crate) fn settle(self, now: Instant, meter: &BucketMeter, worker: usize) {
-        meter.record_phase(worker, Phase::Reply, self.requests, now.saturating_duration_since(self.since));
+    pub(crate) fn settle(self, now: Reading, meter: &BucketMeter, worker: usize) {
+        meter.record_phase(worker, Phase::Reply, self.requests, now.nanos_since(self.since));
     }
 }
 
@@ -66,38 +64,38 @@ impl Owed {
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     /// The last reading.
-    at: Instant,
+    at: Reading,
     /// When the connection whose turn it is had something to do.
-    ready_at: Instant,
+    ready_at: Reading,
     /// Requests executed in this turn that have not been counted as answered.
     answered: u64,
 }
 
 impl Stopwatch {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Reading) -> Self {
         Self { at: now, ready_at: now, answered: 0 }
     }
 
     /// The last reading.
-    pub(crate) fn at(&self) -> Instant {
+    pub(crate) fn at(&self) -> Reading {
         self.at
     }
 
-    /// Takes note of a reading; returns the time since the one before.
-    pub(crate) fn lap(&mut self, now: Instant) -> Duration {
-        let lap = now.saturating_duration_since(self.at);
+    /// Takes note of a reading; returns the nanoseconds since the one before.
+    pub(crate) fn lap(&mut self, now: Reading) -> u64 {
+        let lap = now.nanos_since(self.at);
         self.at = now;
         lap
     }
 
     /// A connection's turn begins, which has had something to do since `ready_at`.
-    pub(crate) fn begin_turn(&mut self, ready_at: Instant) {
+    pub(crate) fn begin_turn(&mut self, ready_at: Reading) {
         (self.ready_at, self.answered) = (ready_at, 0);
     }
 
-    /// How long what is executed next has waited for its turn.
-    pub(crate) fn queued(&self) -> Duration {
-        self.at.saturating_duration_since(self.ready_at)
+    /// For how many nanoseconds what is executed next has waited for its turn.
+    pub(crate) fn queued(&self) -> u64 {
+        self.at.nanos_since(self.ready_at)
     }
 
     /// So many requests have answers to be written.
@@ -114,32 +112,34 @@ impl Stopwatch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn after(begin: Instant, micros: u64) -> Instant {
+    fn after(begin: Reading, micros: u64) -> Reading {
         begin + Duration::from_micros(micros)
     }
 
     #[test]
     fn the_second_of_a_group_queues_behind_the_first() {
-        let begin = Instant::now();
+        let begin = Reading::now();
         let mut stopwatch = Stopwatch::new(begin);
         stopwatch.lap(after(begin, 5));
         stopwatch.begin_turn(begin);
-        assert_eq!(stopwatch.queued(), Duration::from_micros(5));
-        assert_eq!(stopwatch.lap(after(begin, 20)), Duration::from_micros(15));
+        assert_eq!(stopwatch.queued(), 5_000);
+        assert_eq!(stopwatch.lap(after(begin, 20)), 15_000);
         stopwatch.lap(after(begin, 30));
         stopwatch.begin_turn(begin);
-        assert_eq!(stopwatch.queued(), Duration::from_micros(30));
+        assert_eq!(stopwatch.queued(), 30_000);
         // It had more to do than its turn had time for.
         stopwatch.lap(after(begin, 40));
         stopwatch.begin_turn(after(begin, 40));
-        assert_eq!(stopwatch.queued(), Duration::ZERO);
+        assert_eq!(stopwatch.queued(), 0);
     }
 
     #[test]
     fn answers_are_owed_from_the_end_of_their_batch_and_counted_once() {
-        let begin = Instant::now();
+        let begin = Reading::now();
         let meter = BucketMeter::new(1);
         let mut stopwatch = Stopwatch::new(begin);
         assert!(stopwatch.owed().is_none());

@@ -24,12 +24,12 @@ const AGENT_BYTES_MAX: usize = 100;
 pub(crate) struct SlowBatch {
     pub(crate) kinds: Vec<(OpKind, u64)>,
     pub(crate) micros: u64,
-    /// Until it was the requests' turn, where they did not wait for something else.
-    pub(crate) queued: Option<Duration>,
-    /// Execution of one of them.
-    pub(crate) executed: Duration,
-    /// What a parked request waited for last, and how long.
-    pub(crate) waited: Option<(Phase, Duration)>,
+    /// Nanoseconds until it was the requests' turn, where they did not wait for something else.
+    pub(crate) queued: Option<u64>,
+    /// Nanoseconds for the execution of one of them.
+    pub(crate) executed: u64,
+    /// What a parked request waited for last, and for how many nanoseconds.
+    pub(crate) waited: Option<(Phase, u64)>,
 }
 
 /// The user that has asked.
@@ -49,7 +49,7 @@ impl SlowLog {
     /// Notes each kind of operation of a batch.
     pub(crate) fn note(&self, batch: &SlowBatch, asker: &Asker) {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let micros = |nanos: u64| nanos / 1000;
         let named =
             |phase: Phase| Phase::ALL.iter().find(|(known, _)| *known == phase).map_or("", |(_, name)| name);
         let mut phases = vec![("execute".to_owned(), micros(batch.executed))];
@@ -95,8 +95,8 @@ mod tests {
             kinds: vec![(OpKind::Get, 2), (OpKind::Set, 1)],
             micros: 900_000,
             queued: None,
-            executed: Duration::from_micros(40),
-            waited: Some((Phase::Fetch, Duration::from_millis(890))),
+            executed: 40_000,
+            waited: Some((Phase::Fetch, 890_000_000)),
         };
         let asker =
             Asker { bucket: "b".into(), user: "ann".into(), agent: "é".repeat(200), ..Asker::default() };

@@ -3,12 +3,7 @@
 //! - The worker's scratch memory and counters.
 //! - The ways to have a request continued later.
 
-use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
 use base::{Now, Status};
 use engine::Waiter;
@@ -18,6 +13,7 @@ use crate::{
         hot,
         meter::{BucketMeter, OpKind},
         phases::{Phase, Stopwatch},
+        reading::Reading,
         slow::{SLOW, SlowBatch},
     },
     request::{
@@ -55,9 +51,9 @@ pub(crate) struct Context {
     /// Active copies must not serve now: see [`cluster::Lease`].
     pub(crate) lease_has_run_out: bool,
     /// As of when the two are.
-    looked_at: Instant,
+    looked_at: Reading,
     /// When the input being executed was read.
-    pub(crate) read_at: Instant,
+    pub(crate) read_at: Reading,
     pub(crate) stopwatch: Stopwatch,
     /// The connection whose turn it is.
     pub(crate) connection: ConnectionId,
@@ -75,8 +71,8 @@ pub(crate) struct Context {
     pub(crate) check_turn_time: bool,
     /// Operations executed since latencies were last recorded.
     pub(crate) ran: Vec<(OpKind, u64)>,
-    /// What the request that goes on now has waited for, and how long.
-    pub(crate) waited: Option<(Phase, Duration)>,
+    /// What the request that goes on now has waited for, and for how many nanoseconds.
+    pub(crate) waited: Option<(Phase, u64)>,
     /// Operations until the next one that is counted among hot keys and clients.
     until_sample: u32,
     pub(crate) bytes_read: u64,
@@ -86,7 +82,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(worker: usize, shared: Arc<Shared>, helper: Helper) -> Self {
         let (snapshot, now) = (shared.snapshot(), shared.now());
-        let begun = Instant::now();
+        let begun = Reading::now();
         let dice = Dice::new(now.wall_nanos ^ ((worker as u64) << 32));
         Self {
             worker,
@@ -115,7 +111,7 @@ impl Context {
     }
 
     /// Reads the clocks at the beginning of a turn.
-    pub(crate) fn begin_turn(&mut self, at: Instant) {
+    pub(crate) fn begin_turn(&mut self, at: Reading) {
         self.looked_at = at;
         self.now = self.shared.now();
         self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
@@ -123,8 +119,8 @@ impl Context {
 
     /// The same for the rest of a turn that has got long. Its connections had much to do, or the process was stopped
     /// in the middle. Other nodes may serve by now what was this node's when the turn began.
-    pub(crate) fn go_on_with_turn(&mut self, at: Instant) {
-        if at.saturating_duration_since(self.looked_at) >= LOOK_AGAIN {
+    pub(crate) fn go_on_with_turn(&mut self, at: Reading) {
+        if at.since(self.looked_at) >= LOOK_AGAIN {
             self.begin_turn(at);
         }
     }
@@ -181,13 +177,13 @@ impl Context {
     }
 
     /// Records the operations executed since the last time, and `parked` more that have to wait, which took the time
-    /// since the clock was last read. `queued` is how long they waited for their turn, unless that was counted before.
+    /// since the clock was last read. `queued` is for how many nanoseconds they waited for their turn, unless that was counted before.
     /// Returns how many were answered, and those that were slow.
     pub(crate) fn record_batch(
         &mut self,
         meter: Option<&BucketMeter>,
         parked: u64,
-        queued: Option<Duration>,
+        queued: Option<u64>,
     ) -> (u64, Option<SlowBatch>) {
         let waited = self.waited.take();
         let answered: u64 = self.ran.iter().map(|(_, count)| count).sum();
@@ -195,7 +191,7 @@ impl Context {
         if requests == 0 {
             return (0, None);
         }
-        let now = Instant::now();
+        let now = Reading::now();
         let mut slow = None;
         let executed = self.stopwatch.lap(now);
         self.stopwatch.answered(answered);
@@ -207,9 +203,9 @@ impl Context {
             if let Some(queued) = queued {
                 meter.record_phase(self.worker, Phase::Queue, requests, queued);
             }
-            let share = executed / u32::try_from(requests).unwrap_or(u32::MAX);
+            let share = if requests == 1 { executed } else { executed / requests };
             meter.record_phase(self.worker, Phase::Execute, requests, share);
-            if u128::from(micros) >= SLOW.as_micros() && answered > 0 {
+            if micros >= SLOW.as_micros() as u64 && answered > 0 {
                 slow = Some(SlowBatch { kinds: self.ran.clone(), micros, queued, executed: share, waited });
             }
         }
@@ -219,17 +215,17 @@ impl Context {
 
     /// Whether what was executed took so long that others have to come first.
     pub(crate) fn is_turn_over(&mut self) -> bool {
-        std::mem::take(&mut self.check_turn_time) && self.read_at.elapsed() >= TURN_TIME
+        std::mem::take(&mut self.check_turn_time) && Reading::now().since(self.read_at) >= TURN_TIME
     }
 
     /// Microseconds since the input was read.
     pub(crate) fn elapsed_micros(&self) -> u64 {
-        self.micros_until(Instant::now())
+        self.micros_until(Reading::now())
     }
 
     /// Microseconds from when the input was read to `now`.
-    pub(crate) fn micros_until(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.read_at).as_micros()).unwrap_or(u64::MAX)
+    pub(crate) fn micros_until(&self, now: Reading) -> u64 {
+        now.nanos_since(self.read_at) / 1000
     }
 }
 

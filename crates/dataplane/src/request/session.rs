@@ -4,7 +4,7 @@
 //! been replaced. A right withdrawn or a bucket dropped takes effect with the next request. So does the end of a login: a
 //! connection whose user is locked, has another password or is gone is closed. Noticing costs one comparison per turn.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 use base::{CollectionId, DocKey, HashedKey, Status, bucket::BucketKind, hash};
 use cluster::auth::{self, Domain, Identity, Privilege, Privileges};
@@ -282,7 +282,7 @@ impl Session {
     /// Counts a durable write that had reached its level before it could wait: objectives count those of the phase.
     pub(crate) fn note_durable_at_once(&self, context: &Context) {
         if let Some(meter) = self.meter() {
-            meter.record_phase(context.worker, Phase::Durability, 1, Duration::ZERO);
+            meter.record_phase(context.worker, Phase::Durability, 1, 0);
         }
     }
 

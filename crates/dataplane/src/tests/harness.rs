@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     sync::{Arc, Mutex, OnceLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base::{BucketUuid, Datatype, NodeId, Seqno, Status, VbId, VbUuid, bucket::BucketKind};
@@ -25,7 +25,7 @@ use crate::{
     AuditEvent, BucketEntry, BucketMaps, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared,
     Snapshot, Wakes, WorkerOptions, Workers,
     connection::{After, Connection},
-    figures::phases::Phase,
+    figures::{phases::Phase, reading::Reading},
     net::output::Output,
     request::{context::Context, session::Session, value},
     state::helper::Helper,
@@ -416,14 +416,14 @@ pub(super) struct Wire {
 impl Wire {
     /// Feeds bytes and returns what comes back.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.context.begin_turn(Instant::now());
+        self.context.begin_turn(Reading::now());
         self.context.snapshot = self.context.shared.snapshot();
         self.rest.extend_from_slice(bytes);
         self.after = self.connection.catch_up(&mut self.out, &mut self.context);
         let mut answer = Vec::new();
         while self.after == After::Ready || self.after == After::Again {
             let rest = std::mem::take(&mut self.rest);
-            self.context.read_at = Instant::now();
+            self.context.read_at = Reading::now();
             self.context.stopwatch.lap(self.context.read_at);
             self.context.stopwatch.begin_turn(self.context.read_at);
             self.turns += 1;

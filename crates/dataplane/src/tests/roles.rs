@@ -1,7 +1,7 @@
 //! What a node answers for vBuckets that it does not serve: the map, and what replicas may say. Also what it answers while
 //! it has no lease.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{Status, VbId};
 use protocol::{
@@ -13,7 +13,7 @@ use protocol::{
 };
 
 use super::harness::{Node, Wire};
-use crate::{ListenerKind, state::lease};
+use crate::{ListenerKind, figures::reading::Reading, state::lease};
 
 const KEY: &[u8] = b"k1";
 const BUCKET: &str = "default";
@@ -157,7 +157,7 @@ fn without_a_lease_nothing_is_served_but_replicas() {
 fn a_lease_that_runs_out_in_a_long_turn_is_noticed_in_that_turn() {
     let node = Node::new();
     let mut wire = wire(&node);
-    let (now, began) = (lease::clock_millis(), Instant::now());
+    let (now, began) = (lease::clock_millis(), Reading::now());
     node.shared.lease.require(now + 3_600_000);
     wire.context.begin_turn(began);
     assert!(wire.context.require_lease().is_ok());

@@ -4,7 +4,7 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base::Status;
@@ -22,6 +22,7 @@ use super::{
 use crate::{
     ListenerKind, WorkerOptions,
     connection::Connection,
+    figures::reading::Reading,
     loops::worker::{
         READ_BYTES,
         live::{Buffers, Live, Verdict},
@@ -233,7 +234,7 @@ impl ByHand {
         let stream = TlsStream::new(mio::net::TcpStream::from_std(accepted), server.into());
         let transport = Transport::Tls(Box::new(stream));
         let mut context = node.connect(ListenerKind::KvTls).context;
-        context.begin_turn(Instant::now());
+        context.begin_turn(Reading::now());
         let connection = Connection::new(ListenerKind::KvTls, &transport, &context);
         let buffers = Buffers { scratch: vec![0; READ_BYTES].into(), output: Output::default() };
         Self { context, live: Live::new(1, transport, connection, None), buffers, client, socket }

@@ -2,11 +2,11 @@
 //!
 //! An idle connection owns neither: partial frames and unwritten answers are the only buffers a connection has.
 
-use std::{io, time::Instant};
+use std::io;
 
 use crate::{
     connection::{After, Connection},
-    figures::phases::Owed,
+    figures::{phases::Owed, reading::Reading},
     loops::worker::READ_BYTES,
     net::{
         output::{Output, Pending},
@@ -52,7 +52,7 @@ pub(crate) struct Live {
     /// The answers in `pending`, to be counted when they are written.
     owed: Option<Owed>,
     /// On the ready list since.
-    pub(crate) scheduled: Option<Instant>,
+    pub(crate) scheduled: Option<Reading>,
     /// When the socket last took something, while output is pending (monotonic milliseconds).
     pub(crate) progress_at: u64,
     /// What is counted in the worker's held bytes.
@@ -263,7 +263,7 @@ impl Live {
             Some(_) if self.is_stalled() => self.owed = owed,
             Some(owed) => self.settle(owed, context),
             // What streams took is not the next connection's.
-            None if self.connection.has_streams() => _ = context.stopwatch.lap(Instant::now()),
+            None if self.connection.has_streams() => _ = context.stopwatch.lap(Reading::now()),
             None => {}
         }
         Ok(self.verdict(after, reading))
@@ -407,7 +407,7 @@ impl Live {
 
     /// Counts answers that the socket has taken.
     fn settle(&self, owed: Owed, context: &mut Context) {
-        let now = Instant::now();
+        let now = Reading::now();
         context.stopwatch.lap(now);
         if let Some(meter) = self.connection.session.meter() {
             owed.settle(now, meter, context.worker);

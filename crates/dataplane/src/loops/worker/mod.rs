@@ -12,13 +12,14 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
     connection::Connection,
+    figures::reading::Reading,
     loops::workers::WorkerOptions,
     net::{output::Output, places::Place},
     request::{
@@ -155,7 +156,7 @@ impl Worker {
                 tracing::error!(%error, "a data-plane loop cannot poll");
                 return;
             }
-            let woke_at = Instant::now();
+            let woke_at = Reading::now();
             self.context.begin_turn(woke_at);
             self.context.stopwatch.lap(woke_at);
             self.follow_snapshot();
@@ -346,7 +347,7 @@ impl Worker {
                     member.live.connection.prefetch_document(located);
                 }
             }
-            let at = Instant::now();
+            let at = Reading::now();
             self.context.stopwatch.lap(at);
             self.context.go_on_with_turn(at);
             let input = std::mem::take(&mut self.input);
@@ -488,7 +489,7 @@ impl Worker {
 }
 
 /// Puts a connection on the ready list that has had something to do since `at`.
-fn schedule(ready: &mut VecDeque<ConnectionId>, live: &mut Live, at: Instant) {
+fn schedule(ready: &mut VecDeque<ConnectionId>, live: &mut Live, at: Reading) {
     if live.scheduled.is_none() {
         live.scheduled = Some(at);
         ready.push_back(live.id);
