@@ -29,10 +29,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{BucketUuid, NodeId, VbId};
+use base::{BucketUuid, NodeId};
 use cluster::{BucketInfo, DesignDocuments, Metadata};
 use engine::Bucket;
-use indexer::{Change, Indexer, Places, pause::Pause};
+use indexer::{
+    Indexer, Places,
+    copies::{Became, Copies},
+    pause::Pause,
+};
 use parking_lot::{Condvar, Mutex};
 use service::{Context, Event, Hearer};
 use tokio::sync::watch;
@@ -109,64 +113,14 @@ struct Open {
     pause: Pause,
 }
 
-/// What was heard of the copies of a bucket, and which of those that follow another node's are indexed.
-#[derive(Debug, Default)]
-struct Copies {
-    heard: BTreeMap<VbId, Heard>,
-    followers: BTreeSet<VbId>,
-}
-
-/// What a copy is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Heard {
-    #[default]
-    Gone,
-    Follows,
-    Serves,
-}
-
-impl Copies {
-    /// What an indexer is to be told of an event, if anything.
-    fn hear(&mut self, vb: VbId, change: service::Change) -> Option<Change> {
-        let before = self.heard.get(&vb).copied().unwrap_or_default();
-        let heard = match change {
-            service::Change::Active => Heard::Serves,
-            // Its feed goes on to the end.
-            service::Change::Sealed if before == Heard::Serves => return None,
-            service::Change::Sealed => Heard::Serves,
-            service::Change::Reset => return Some(Change::Reset),
-            service::Change::Replica => Heard::Follows,
-            service::Change::Gone => Heard::Gone,
-        };
-        self.heard.insert(vb, heard);
-        let told = self.told(vb, heard);
-        // It follows in another term: its feed goes on.
-        let says_nothing = told == Change::Following && before == heard;
-        (!says_nothing).then_some(told)
-    }
-
-    fn told(&self, vb: VbId, heard: Heard) -> Change {
-        match heard {
-            Heard::Serves => Change::Served,
-            Heard::Follows if self.followers.contains(&vb) => Change::Following,
-            Heard::Follows | Heard::Gone => Change::Gone,
-        }
-    }
-
-    /// These copies are indexed while they follow another node's. What an indexer is to be told of that.
-    fn index_followers(&mut self, followers: BTreeSet<VbId>) -> Vec<(VbId, Change)> {
-        let before = std::mem::replace(&mut self.followers, followers);
-        let changed = before.symmetric_difference(&self.followers);
-        let heard = changed.filter_map(|vb| Some((*vb, *self.heard.get(vb)?)));
-        heard
-            .filter(|(_, heard)| *heard == Heard::Follows)
-            .map(|(vb, heard)| (vb, self.told(vb, heard)))
-            .collect()
-    }
-
-    /// The same for an indexer that has heard of nothing.
-    fn all(&self) -> impl Iterator<Item = (VbId, Change)> {
-        self.heard.iter().map(|(vb, heard)| (*vb, self.told(*vb, *heard)))
+/// What has become of a copy, as indexers know it.
+fn became(change: service::Change) -> Became {
+    match change {
+        service::Change::Active => Became::Active,
+        service::Change::Sealed => Became::Sealed,
+        service::Change::Replica => Became::Replica,
+        service::Change::Reset => Became::Reset,
+        service::Change::Gone => Became::Gone,
     }
 }
 
@@ -275,7 +229,7 @@ impl Hearer for Ears {
                 // An indexer that starts meanwhile is told under this lock as well.
                 let mut state = self.0.state.lock();
                 if let Some(open) = state.open.get_mut(bucket)
-                    && let Some(told) = open.copies.hear(*vb, *change)
+                    && let Some(told) = open.copies.hear(*vb, became(*change))
                     && let Some(running) = &open.running
                 {
                     running.indexer.hear(*vb, told);
@@ -353,7 +307,7 @@ impl Inner {
         let open: Vec<_> = {
             let state = self.state.lock();
             let of = |(uuid, open): (&BucketUuid, &Open)| {
-                (uuid.clone(), open.running.clone(), open.copies.followers.clone())
+                (uuid.clone(), open.running.clone(), open.copies.followers().clone())
             };
             state.open.iter().map(of).collect()
         };

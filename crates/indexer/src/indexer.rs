@@ -18,6 +18,7 @@ use views::{
 use crate::{
     desk::{BEHIND_FEW, Change, Entry, Lane, Wants},
     lane::Runner,
+    lanes::Lanes,
     mistakes::ViewMistakes,
     shared::{Outlet, Setup, Shared, State, covers},
 };
@@ -28,6 +29,10 @@ pub struct Indexer {
     setup: Arc<Setup>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
+
+/// What a query waits for has a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
 
 /// Why an index is not to be had as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,6 +143,17 @@ impl Indexer {
         is_known
     }
 
+    /// The same without threads: the lanes are given their turns by the caller, who says what the time is.
+    ///
+    /// # Errors
+    /// The folder of indexes cannot be made.
+    pub fn start_in_turns(setup: Setup) -> io::Result<(Self, Lanes)> {
+        setup.fs.create_dir_all(&setup.dir)?;
+        let (shared, setup) = (Shared::without_clock(setup.alarms.clone()), Arc::new(setup));
+        let lanes = Lanes::new(&shared, &setup);
+        Ok((Self { shared, setup, threads: Mutex::default() }, lanes))
+    }
+
     /// An index that has everything up to these seqnos, on these branches. What was written later may be in it.
     ///
     /// # Errors
@@ -148,41 +164,76 @@ impl Indexer {
         wanted: &Wants,
         deadline: Instant,
     ) -> Result<Snapshot, WaitError> {
+        let mut ticket = None;
         let mut state = self.shared.state.lock();
-        let ticket = state.next_ticket;
-        state.next_ticket += 1;
-        let mut is_noted = false;
         let result = loop {
-            let is_known = state.desk.entries().get(signature).is_some_and(|entry| !entry.is_removed());
-            if !is_known {
-                break Err(WaitError::Unknown);
-            }
-            if self.shared.is_stopping() {
-                break Err(WaitError::Stopped);
-            }
-            let outlet = state.outlets.entry(*signature).or_default();
-            if covers(&outlet.whole, wanted)
-                && let Some(snapshot) = &outlet.snapshot
-            {
-                break Ok(snapshot.clone());
+            match self.found(&state, signature, wanted) {
+                Ok(Some(snapshot)) => break Ok(snapshot),
+                Ok(None) => {}
+                Err(error) => break Err(error),
             }
             if Instant::now() >= deadline {
                 break Err(WaitError::Late(why_late(&state, signature, wanted)));
             }
-            if !std::mem::replace(&mut is_noted, true) {
-                outlet.awaited.insert(ticket, wanted.clone());
-                state.desk.ask(signature, wanted);
+            if ticket.is_none() {
                 drop(state);
-                self.shared.call(&Lane::ALL);
+                ticket = Some(self.begin_wait(signature, wanted));
                 state = self.shared.state.lock();
                 continue;
             }
             self.shared.shown.wait_until(&mut state, deadline);
         };
-        if let Some(outlet) = state.outlets.get_mut(signature) {
-            outlet.awaited.remove(&ticket);
+        drop(state);
+        if let Some(ticket) = ticket {
+            self.end_wait(signature, ticket);
         }
         result
+    }
+
+    /// Lanes know from now on that a query waits for an index as of these seqnos, until [`Indexer::end_wait`].
+    pub fn begin_wait(&self, signature: &Signature, wanted: &Wants) -> Ticket {
+        let ticket = {
+            let mut state = self.shared.state.lock();
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            if state.desk.ask(signature, wanted) {
+                state.outlets.entry(*signature).or_default().awaited.insert(ticket, wanted.clone());
+            }
+            ticket
+        };
+        self.shared.call(&Lane::ALL);
+        Ticket(ticket)
+    }
+
+    /// What [`Indexer::wait_for`] would tell without waiting; `None` where it would wait.
+    ///
+    /// # Errors
+    /// No design document has the index, or the indexer stops.
+    pub fn waited(&self, signature: &Signature, wanted: &Wants) -> Result<Option<Snapshot>, WaitError> {
+        self.found(&self.shared.state.lock(), signature, wanted)
+    }
+
+    /// The query waits no longer.
+    pub fn end_wait(&self, signature: &Signature, ticket: Ticket) {
+        if let Some(outlet) = self.shared.state.lock().outlets.get_mut(signature) {
+            outlet.awaited.remove(&ticket.0);
+        }
+    }
+
+    fn found(
+        &self,
+        state: &State,
+        signature: &Signature,
+        wanted: &Wants,
+    ) -> Result<Option<Snapshot>, WaitError> {
+        if state.desk.entries().get(signature).is_none_or(Entry::is_removed) {
+            return Err(WaitError::Unknown);
+        }
+        if self.shared.is_stopping() {
+            return Err(WaitError::Stopped);
+        }
+        let outlet = state.outlets.get(signature).filter(|outlet| covers(&outlet.whole, wanted));
+        Ok(outlet.and_then(|outlet| outlet.snapshot.clone()))
     }
 
     /// An index as it is; `None` where no design document has it, or it could not be opened yet.

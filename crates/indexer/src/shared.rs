@@ -6,7 +6,7 @@ use std::{
     process::Command,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -94,7 +94,15 @@ pub(crate) struct Shared {
     pub(crate) shown: Condvar,
     pub(crate) stopping: AtomicBool,
     pub(crate) alarms: Arc<dyn Alarms>,
-    begin: Instant,
+    time: Time,
+}
+
+/// Where lanes have the time from.
+enum Time {
+    /// It goes by since then.
+    Since(Instant),
+    /// Somebody says what it is: so many nanoseconds.
+    Told(AtomicU64),
 }
 
 #[derive(Default)]
@@ -138,17 +146,36 @@ pub(crate) fn covers(whole: &BTreeMap<VbId, (VbUuid, Seqno)>, wanted: &Wants) ->
 
 impl Shared {
     pub(crate) fn new(alarms: Arc<dyn Alarms>) -> Arc<Self> {
+        Self::with(alarms, Time::Since(Instant::now()))
+    }
+
+    /// The time is what [`Shared::tell_time`] says.
+    pub(crate) fn without_clock(alarms: Arc<dyn Alarms>) -> Arc<Self> {
+        Self::with(alarms, Time::Told(AtomicU64::new(0)))
+    }
+
+    fn with(alarms: Arc<dyn Alarms>, time: Time) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             shown: Condvar::new(),
             stopping: AtomicBool::new(false),
             alarms,
-            begin: Instant::now(),
+            time,
         })
     }
 
     pub(crate) fn now(&self) -> Duration {
-        self.begin.elapsed()
+        match &self.time {
+            Time::Since(begin) => begin.elapsed(),
+            Time::Told(nanos) => Duration::from_nanos(nanos.load(SeqCst)),
+        }
+    }
+
+    /// What the time is, for lanes without a clock. It never goes back.
+    pub(crate) fn tell_time(&self, now: Duration) {
+        if let Time::Told(nanos) = &self.time {
+            nanos.fetch_max(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), SeqCst);
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -116,18 +116,34 @@ impl Runner {
     pub(crate) fn run(mut self) {
         give_way();
         while !self.shared.is_stopping() {
-            let now = self.shared.now();
-            self.take_orders(now);
-            self.arrange(now);
-            let worked = self.work(now);
-            self.tend(now);
-            self.give_away_slow();
-            self.look_around(now);
-            self.give_place(worked);
-            let patience = if worked { Duration::ZERO } else { self.patience() };
-            let woken = self.alarm.wait(patience);
-            self.streams.wake(&woken);
+            let patience = self.turn();
+            self.wait(patience);
         }
+        self.end();
+    }
+
+    /// Does what is due. Says for how long there is nothing to do then, unless the lane is woken.
+    pub(crate) fn turn(&mut self) -> Duration {
+        let now = self.shared.now();
+        self.take_orders(now);
+        self.arrange(now);
+        let worked = self.work(now);
+        self.tend(now);
+        self.give_away_slow();
+        self.look_around(now);
+        self.give_place(worked);
+        if worked { Duration::ZERO } else { self.patience() }
+    }
+
+    /// Waits until the lane is woken, or for so long. Says whether it was woken.
+    pub(crate) fn wait(&mut self, patience: Duration) -> bool {
+        let woken = self.alarm.wait(patience);
+        self.streams.wake(&woken);
+        !woken.is_empty()
+    }
+
+    /// Makes durable what its indexes have.
+    pub(crate) fn end(&mut self) {
         for signature in self.members.keys().copied().collect::<Vec<_>>() {
             let Some(member) = self.members.get_mut(&signature).filter(|member| member.index.has_changes())
             else {
