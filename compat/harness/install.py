@@ -111,6 +111,12 @@ def console(directory):
     return [python, "-m", "unittest", "--verbose", "--failfast", "test_console"]
 
 
+def prometheus(directory):
+    """Debian's: its package has promtool, too."""
+    _tool("prometheus", "prometheus")
+    return [sys.executable, str(directory / "run.py")]
+
+
 def node(directory):
     _npm(directory)
     return ["npm", "test", "--silent", "--"]

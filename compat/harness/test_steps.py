@@ -21,6 +21,10 @@ class Tools(unittest.TestCase):
         self.assertIn("chromium", steps.tools_for(list(steps.STEPS)))
         self.assertIn("cc", steps.tools_for(["unit"]))
 
+    def test_prometheus_is_for_its_own_step(self):
+        self.assertNotIn("prometheus", steps.tools_for(["unit", "console"]))
+        self.assertEqual(steps.tools_for(["prometheus"])["prometheus"], "prometheus")
+
     def test_what_needs_a_tool_is_a_step(self):
         for _, needing in steps.TOOLS_OF.values():
             self.assertLessEqual(set(needing), set(steps.STEPS))
