@@ -335,7 +335,7 @@ impl Inner {
             }
             Arc::clone(&open.bucket)
         };
-        let defined = if info.may_have_views() { defined(uuid, documents) } else { Vec::new() };
+        let defined = if info.may_have_views() { defined(bucket.name(), documents) } else { Vec::new() };
         let running = self.of(uuid, &bucket);
         let carried_out = match running {
             Some(running) if !defined.is_empty() => {
@@ -362,7 +362,7 @@ impl Inner {
             Err(error) => {
                 open.retry = Some(Instant::now() + open.pause.failed());
                 drop(state);
-                tracing::warn!(bucket = %uuid.0, %error, "the indexes of a bucket cannot be kept up to date");
+                tracing::warn!(bucket = bucket.name(), %error, "the indexes of a bucket cannot be kept up to date");
             }
         }
     }
@@ -466,7 +466,7 @@ impl Sweeper {
 }
 
 /// The design documents of a bucket that define views.
-fn defined(uuid: &BucketUuid, documents: &DesignDocuments) -> Vec<(String, DesignDocument)> {
+fn defined(bucket: &str, documents: &DesignDocuments) -> Vec<(String, DesignDocument)> {
     let mut defined = Vec::new();
     for (name, document) in documents.iter() {
         match DesignDocument::parse_unchecked(document.text.as_bytes()) {
@@ -474,7 +474,7 @@ fn defined(uuid: &BucketUuid, documents: &DesignDocuments) -> Vec<(String, Desig
             Ok(parsed) => defined.push((name.to_owned(), parsed)),
             // It was checked when it was stored, so another version has stored it.
             Err(refused) => tracing::warn!(
-                bucket = %uuid.0,
+                bucket,
                 document = name,
                 error = %refused.reason,
                 "a design document cannot be read: its views have no index"

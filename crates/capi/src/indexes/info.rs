@@ -52,9 +52,9 @@ impl Indexes {
         // Where that takes longer, what is known by then is told.
         let until = Instant::now() + PATIENCE;
         let _ = tokio::time::timeout(PATIENCE, self.caught_up(metadata)).await;
-        let info = metadata.buckets.values().find(|info| info.uuid == *uuid);
-        let has_views = info
-            .is_some_and(|info| defined(uuid, &info.design_documents).iter().any(|(known, _)| known == name));
+        let has_views = metadata.bucket_by_uuid(uuid).is_some_and(|(bucket, info)| {
+            defined(bucket, &info.design_documents).iter().any(|(known, _)| known == name)
+        });
         loop {
             let found = self.status_now(uuid, name);
             let is_known =

@@ -37,7 +37,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::{setup::identity::ThisNode, talk::peers::Peers, threads::spawn::spawn};
+use crate::{
+    setup::identity::ThisNode,
+    talk::{named, peers::Peers},
+    threads::spawn::spawn,
+};
 
 /// Messages that may wait to be stepped; what is beyond is dropped, as by a network.
 const MESSAGES_WAITING: usize = 1024;
@@ -528,7 +532,7 @@ impl Driver {
         *self.status.elsewhere.lock() = Some((node, lease::clock_millis()));
         if self.elsewhere.insert((self.part.life(), node)) {
             tracing::warn!(
-                node = node.get(),
+                node = named(self.part.group().metadata(), node),
                 "a node that was failed over says that its group was formed anew; nothing is done about that"
             );
         }
@@ -582,7 +586,8 @@ impl Driver {
         self.status.life.store(self.part.life(), Ordering::Release);
         let leader = group.leader().map_or(0, |leader| u32::from(leader.get()) + 1);
         if self.status.leader.swap(leader, Ordering::AcqRel) != leader {
-            tracing::info!(leader = leader.checked_sub(1), term = group.term(), "who leads");
+            let leader = group.leader().map(|leader| named(group.metadata(), leader));
+            tracing::info!(leader, term = group.term(), "who leads");
         }
         self.status.leads_in.store(group.leads_in().unwrap_or(0), Ordering::Release);
         if **self.status.epoch.load() != group.epoch() {
@@ -590,8 +595,10 @@ impl Driver {
         }
         let members = group.members();
         if members != self.members {
-            let ids = |nodes: &BTreeSet<NodeId>| nodes.iter().map(|node| node.get()).collect::<Vec<_>>();
-            tracing::info!(voters = ?ids(&members.0), learners = ?ids(&members.1), "who agrees on the metadata");
+            let names = |nodes: &BTreeSet<NodeId>| {
+                nodes.iter().map(|node| named(group.metadata(), *node)).collect::<Vec<_>>()
+            };
+            tracing::info!(voters = ?names(&members.0), learners = ?names(&members.1), "who agrees on the metadata");
             self.status.members.store(Arc::new(members.0.union(&members.1).copied().collect()));
             self.status.voters.store(Arc::new(members.0.clone()));
             self.members = members;

@@ -170,8 +170,8 @@ impl Link {
     }
 
     fn log(&self, reason: &dyn fmt::Display) {
-        let (bucket, node) = (&self.wish.name, self.wish.peer.node.get());
-        tracing::warn!(bucket, node, %reason, "leaving a node that is followed");
+        let (bucket, node, host) = (&self.wish.name, self.wish.peer.node.get(), &self.wish.peer.host);
+        tracing::warn!(bucket, node, host, %reason, "leaving a node that is followed");
     }
 }
 

@@ -146,6 +146,7 @@ fn stream_request(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         }
         Err(Refused::Rollback(seqno)) => {
             tracing::info!(
+                bucket = bucket.engine.name(),
                 vb = call.request.vb.get(),
                 start = arguments.start.get(),
                 to = seqno.get(),

@@ -121,7 +121,8 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
         let dialled = time::timeout(DIAL_TIMEOUT, dial::dial(&link, &wish, &shared)).await;
         match dialled.unwrap_or_else(|_| Err("it did not answer in time".into())) {
             Ok(transport) => {
-                tracing::info!(bucket = wish.name, node = wish.peer.node.get(), "following a node");
+                let (node, host) = (wish.peer.node.get(), &wish.peer.host);
+                tracing::info!(bucket = wish.name, node, host, "following a node");
                 link.dials.lock().succeed();
                 redial.connected(millis(time::Instant::now()));
                 // Ends when the holder of the connection has dropped it.

@@ -10,8 +10,11 @@ use cluster::{LatencyReport, Metadata, NodeReport, Pressure, Weight};
 use dataplane::{links::Links, shared::DiskLevel};
 use engine::{Bucket, VbInfo};
 
-use super::{latencies::Latencies, outages::Outages};
-use crate::buckets::open::OpenBuckets;
+use super::{
+    latencies::Latencies,
+    outages::{CutOff, Outages},
+};
+use crate::{buckets::open::OpenBuckets, talk::named};
 
 /// While nothing moves.
 const EVERY: Duration = Duration::from_secs(5);
@@ -62,9 +65,13 @@ impl Figures {
         let is_missed = |(_, latency): &(&BucketUuid, &LatencyReport)| latency.p99_us > latency.objective_us;
         let missed = self.latencies.iter().filter(is_missed);
         open.missed().tell(missed.map(|(bucket, _)| bucket.clone()).collect());
-        let cut_off = self.buckets.keys().flat_map(|bucket| {
-            let nodes = links.list().cut_off(bucket).into_iter();
-            nodes.map(move |(node, copies)| ((bucket.clone(), node), copies))
+        let cut_off = self.buckets.keys().flat_map(|uuid| {
+            let name = metadata.bucket_by_uuid(uuid).map_or(uuid.0.as_str(), |(name, _)| name);
+            let nodes = links.list().cut_off(uuid).into_iter();
+            nodes.map(move |(node, copies)| {
+                let cut_off = CutOff { copies, bucket: name.to_owned(), node: named(metadata, node) };
+                ((uuid.clone(), node), cut_off)
+            })
         });
         self.outages.look(now, cut_off.collect());
         (self.gathered, self.with_weights) = (Some(now), is_moving);

@@ -14,6 +14,17 @@ use base::{BucketUuid, NodeId};
 /// What has lasted so long is told.
 const LASTING: Duration = Duration::from_secs(10);
 
+/// Replicas of a bucket that are not fed by a node.
+#[derive(Clone, Debug)]
+pub(crate) struct CutOff {
+    /// How many.
+    pub(crate) copies: u32,
+    /// The bucket's name.
+    pub(crate) bucket: String,
+    /// What the log calls the node.
+    pub(crate) node: String,
+}
+
 /// See the module. By bucket and the node that is followed.
 #[derive(Debug, Default)]
 pub(crate) struct Outages(HashMap<(BucketUuid, NodeId), Outage>);
@@ -21,28 +32,29 @@ pub(crate) struct Outages(HashMap<(BucketUuid, NodeId), Outage>);
 #[derive(Debug)]
 struct Outage {
     since: Instant,
-    /// How many replicas at the last look.
-    copies: u32,
+    /// As it was at the last look.
+    cut_off: CutOff,
     lasts: bool,
 }
 
 impl Outages {
     /// Takes note of how it is: the replicas that are not fed now.
-    pub(crate) fn look(&mut self, now: Instant, cut_off: HashMap<(BucketUuid, NodeId), u32>) {
+    pub(crate) fn look(&mut self, now: Instant, cut_off: HashMap<(BucketUuid, NodeId), CutOff>) {
         self.0.retain(|key, outage| {
             let stays = cut_off.contains_key(key);
             if !stays && outage.lasts {
-                tracing::info!(bucket = %key.0.0, node = key.1.get(), "replicas follow a node again");
+                let CutOff { bucket, node, .. } = &outage.cut_off;
+                tracing::info!(bucket, node, "replicas follow a node again");
             }
             stays
         });
-        for (key, copies) in cut_off {
-            let begun = Outage { since: now, copies, lasts: false };
-            let (bucket, node) = (key.0.0.clone(), key.1.get());
+        for (key, cut_off) in cut_off {
+            let begun = Outage { since: now, cut_off: cut_off.clone(), lasts: false };
             let outage = self.0.entry(key).or_insert(begun);
-            outage.copies = copies;
+            outage.cut_off = cut_off;
             if !outage.lasts && now.duration_since(outage.since) >= LASTING {
                 outage.lasts = true;
+                let CutOff { copies, bucket, node } = &outage.cut_off;
                 tracing::warn!(bucket, node, copies, "replicas have not been able to follow a node for long");
             }
         }
@@ -51,7 +63,7 @@ impl Outages {
     /// By the node that a bucket follows: replicas that have not been fed for long.
     pub(crate) fn of(&self, bucket: &BucketUuid) -> BTreeMap<NodeId, u32> {
         let lasting = self.0.iter().filter(|((uuid, _), outage)| uuid == bucket && outage.lasts);
-        lasting.map(|((_, node), outage)| (*node, outage.copies)).collect()
+        lasting.map(|((_, node), outage)| (*node, outage.cut_off.copies)).collect()
     }
 }
 
@@ -62,7 +74,10 @@ mod tests {
     #[test]
     fn what_lasts_is_told_until_it_is_over() {
         let (bucket, node) = (BucketUuid("b".into()), NodeId(3));
-        let now = |copies: u32| HashMap::from([((bucket.clone(), node), copies)]);
+        let now = |copies: u32| {
+            let cut_off = CutOff { copies, bucket: "app".into(), node: "10.0.0.4:8091 (3)".into() };
+            HashMap::from([((bucket.clone(), node), cut_off)])
+        };
         let (mut outages, start) = (Outages::default(), Instant::now());
         outages.look(start, now(7));
         assert!(outages.of(&bucket).is_empty(), "it may be over in a moment");
