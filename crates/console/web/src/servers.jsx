@@ -63,7 +63,7 @@ function Progress({ task, stop }) {
         <h2>{task.subtype === 'gracefulFailover' ? 'A graceful failover is running' : 'A rebalance is running'}</h2>
         <button type="button" onClick={stop}>Stop it</button>
       </div>
-      <p aria-live="polite"><b>{percent(task.progress)}</b> done, {count(movesDone ?? 0)} of {count(movesTotal ?? 0)} moves{etaSecs ? `, ${duration(etaSecs)} left` : ''}.</p>
+      <p aria-live="polite"><b>{percent(task.progress)}</b> done, {movesTotal ? `${count(movesDone ?? 0)} of ${count(movesTotal)} moves` : 'working out which vBuckets change'}{etaSecs ? `, ${duration(etaSecs)} left` : ''}.</p>
       {waitsFor ? <p class="trouble">It waits: {waitsFor}</p> : null}
       <Table caption="Rebalance by node" rows={nodes} keyOf={(row) => row.name} columns={[
         { title: 'Node', value: (row) => row.name.replace('ns_1@', '') },

@@ -82,8 +82,11 @@ fn progress(task: &Value) -> String {
     let what = if task["subtype"] == "gracefulFailover" { "graceful failover" } else { "rebalance" };
     let mut text = format!("{what}: {:.1} %", task["progress"].as_f64().unwrap_or(0.0));
     let settee = &task["settee"];
-    if let (Some(done), Some(total)) = (settee["movesDone"].as_u64(), settee["movesTotal"].as_u64()) {
-        text += &format!(", {done} of {total} vBucket changes");
+    match (settee["movesDone"].as_u64(), settee["movesTotal"].as_u64()) {
+        // The leader has yet to decide, or the node that answers has yet to hear of it.
+        (_, Some(0)) => text += ", working out which vBuckets change",
+        (Some(done), Some(total)) => text += &format!(", {done} of {total} vBucket changes"),
+        _ => {}
     }
     if let Some(left) = settee["etaSecs"].as_u64() {
         text += &format!(", about {} left", duration(left));
@@ -149,6 +152,12 @@ mod tests {
         });
         let text = "rebalance: 42.0 %, 3 of 7 vBucket changes, about 1:15 min left";
         assert_eq!(news(&task(running)).as_deref(), Some(text));
+        let begun = json!({
+            "type": "rebalance", "status": "running", "progress": 0.0,
+            "settee": { "movesDone": 0, "movesTotal": 0, "etaSecs": null },
+        });
+        let text = "rebalance: 0.0 %, working out which vBuckets change";
+        assert_eq!(news(&task(begun)).as_deref(), Some(text));
         let failed = json!({ "type": "rebalance", "status": "notRunning", "errorMessage": "stopped" });
         assert_eq!(news(&task(failed)).as_deref(), Some("stopped"));
         assert_eq!(news(&task(json!({ "type": "rebalance", "status": "notRunning" }))), None);
