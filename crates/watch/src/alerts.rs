@@ -92,7 +92,7 @@ alerts! {
         "More than a tenth of a bucket's reads wait for the disk.",
         "The documents that are read often do not fit in memory.",
         "Raise the quota or add nodes. Residency (`vb_active_perc_mem_resident`) says how much fits.";
-    METADATA_SHARE "metadata_share" Warning 10 60:
+    METADATA_SHARE "metadata_share" Warning 0 60:
         "Keys and metadata take more than half of a bucket's quota.",
         "There are many documents with small values.",
         "Raise the quota, or switch the bucket to full eviction, which lets whole documents leave memory.";

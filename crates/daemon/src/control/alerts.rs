@@ -101,21 +101,24 @@ impl Control {
         let (name, node) = (bucket.name(), self.host());
         let mut holding = Vec::new();
         let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
-        match bucket.pressure_step() {
-            Pressure::None | Pressure::Paging => {}
-            Pressure::Cursors => add(
+        let (is_close, later) = of_pressure(bucket.pressure_step(), bucket.room_urgency());
+        if is_close {
+            add(
                 &alerts::MEMORY_CLOSE,
                 format!(
                     "Memory pressure: Bucket \"{name}\" on node {node} is close to its quota. Slow streams are read from disk."
                 ),
-            ),
-            Pressure::Pacing => add(
+            );
+        }
+        match later {
+            Later::None => {}
+            Later::Paced => add(
                 &alerts::WRITES_PACED,
                 format!(
                     "Write pressure: Writers of bucket \"{name}\" on node {node} are slowed down to what the disk takes."
                 ),
             ),
-            Pressure::Refusing => add(
+            Later::Refused => add(
                 &alerts::WRITES_REFUSED,
                 format!(
                     "Heavy memory pressure: Bucket \"{name}\" on node {node} has reached its quota. The server will attempt to \
@@ -209,8 +212,42 @@ impl Control {
     }
 }
 
+/// What pressure does to writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Later {
+    None,
+    Paced,
+    Refused,
+}
+
+/// Whether memory is close to the quota, and what writers meet. `urgency` is 1 where lagging streams are sent to the disk. A bucket
+/// that fills quickly comes to a later step between two looks, and what it has too much of may be dirty bytes alone.
+fn of_pressure(step: Pressure, urgency: f64) -> (bool, Later) {
+    let is_close = step == Pressure::Cursors || (step > Pressure::Cursors && urgency >= 1.0);
+    let later = match step {
+        Pressure::None | Pressure::Paging | Pressure::Cursors => Later::None,
+        Pressure::Pacing => Later::Paced,
+        Pressure::Refusing => Later::Refused,
+    };
+    (is_close, later)
+}
+
 /// Of the newest half minute; nothing of less.
 fn mean(figures: &[f64]) -> f64 {
     let newest = figures.len().checked_sub(LOOKS).and_then(|from| figures.get(from..));
     newest.map_or(0.0, |newest| newest.iter().sum::<f64>() / LOOKS as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_close_to_its_quota_is_told_at_later_steps_too() {
+        let told = |step| [0.4, 1.0].map(|urgency| of_pressure(step, urgency));
+        assert_eq!(told(Pressure::Paging), [(false, Later::None); 2]);
+        assert_eq!(told(Pressure::Cursors), [(true, Later::None); 2]);
+        assert_eq!(told(Pressure::Pacing), [(false, Later::Paced), (true, Later::Paced)]);
+        assert_eq!(told(Pressure::Refusing), [(false, Later::Refused), (true, Later::Refused)]);
+    }
 }

@@ -4,7 +4,7 @@
 //! everything else goes on. Two cures, each on a node of its own: deleting, and switching to full eviction while the
 //! node runs.
 
-use super::press::{Press, found_or_none};
+use super::press::{Press, Warned, found_or_none};
 use super::rescues::delete_lower_half;
 use super::{Plan, Rescue};
 use crate::TortureError;
@@ -20,6 +20,9 @@ const FULL_AFTER: Duration = Duration::from_secs(8);
 const SCARCE: u64 = 4;
 /// Of what was inserted, half is deleted then; one in so many has to fit in again.
 const REFILLED: u64 = 4;
+/// Alerts that come before the first refused write where keys and metadata fill the quota. Memory comes close to the quota, and writers
+/// are slowed down, within the last second or two.
+const BEFORE: &[&str] = &["metadata_share"];
 /// How long the node may take until it serves again after the cure.
 const CURE: Duration = Duration::from_secs(60);
 
@@ -28,7 +31,9 @@ const CURE: Duration = Duration::from_secs(60);
 /// # Errors
 /// A node cannot be reached.
 pub fn run(rescue: Rescue, plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
-    let is_full = fill_up(press)?;
+    let mut warned = Warned::default();
+    let is_full = fill_up(press, &mut warned)?;
+    warned.judge(BEFORE, checks);
     let inserted = press.crew.inserted();
     checks.add(
         "inserts are refused once nothing is left to evict",
@@ -75,13 +80,14 @@ pub fn run(rescue: Rescue, plan: &Plan, press: &mut Press, checks: &mut Checks) 
 }
 
 /// Inserts until next to nothing is accepted any more; whether it came to that.
-fn fill_up(press: &mut Press) -> Result<bool, TortureError> {
+fn fill_up(press: &mut Press, warned: &mut Warned) -> Result<bool, TortureError> {
     press.crew.set(Task::Fill);
     let (mut progress, mut accepted, mut refused) = (Instant::now(), 0, 0);
     while press.crew.inserted() < press.fill {
-        press.tick()?;
+        let sample = press.tick()?;
         let tally = press.crew.tally();
         let now = (tally.count(Status::Success), tally.count(Status::TemporaryFailure));
+        warned.look(&press.target.rest(), &sample, now.1);
         // What the probe deletes makes room for as many, so a few are always accepted.
         if (now.0 - accepted) * SCARCE >= now.1 - refused {
             progress = Instant::now();
