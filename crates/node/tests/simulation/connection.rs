@@ -10,12 +10,13 @@ use replication::consumer::{Broken, Consumer, StreamWish, Taken, append_opening,
 
 use crate::host::Host;
 
-/// Whom the engine wakes: a producer, a consumer, a request of a client, a stream to a client, a scan.
+/// Whom the engine wakes: a producer, a consumer, a request of a client, a stream to a client, a scan, a lane of indexes.
 pub(crate) const PRODUCERS: u32 = 0;
 pub(crate) const CONSUMERS: u32 = 1;
 pub(crate) const REQUESTS: u32 = 2;
 pub(crate) const SUBSCRIBERS: u32 = 3;
 pub(crate) const SCANNERS: u32 = 4;
+pub(crate) const INDEXES: u32 = 5;
 
 /// Bytes on their way, in one direction, beyond which nothing more is sent.
 const ON_THE_WAY_MAX: usize = 64 * 1024;

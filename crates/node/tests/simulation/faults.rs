@@ -258,6 +258,8 @@ impl Faults {
         jump: 800,
         ..Self::FAILOVERS
     };
+    /// Everything beside views: disks with indexes are lost, full and bad as those with data are.
+    pub(crate) const VIEWS: Self = Self { lost_disks: true, bad_disk: 1_500, full_disk: 2_000, ..Self::ALL };
     /// And slow links, and full disks.
     pub(crate) const ALL_AND_MORE: Self = Self { slow_link: 600, full_disk: 2_000, ..Self::ALL };
 

@@ -109,6 +109,13 @@ pub(crate) const WIDE: Kind = Kind {
     millis: 20_000,
 };
 
+pub(crate) const VIEWS: Kind = Kind {
+    name: "indexes_are_what_a_map_over_active_documents_gives",
+    setting: Setting::VIEWS,
+    faults: Faults::VIEWS,
+    millis: 20_000,
+};
+
 pub(crate) const NARROW: Kind = Kind {
     name: "little_memory_and_full_disks_cost_patience_only",
     setting: Setting::NARROW,

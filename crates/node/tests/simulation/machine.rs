@@ -82,6 +82,8 @@ pub(crate) enum End {
 pub(crate) struct Shelf {
     pub(crate) log: LogDisk,
     buckets: BTreeMap<BucketUuid, Vec<Arc<FaultDisk>>>,
+    /// The indexes of buckets lie on disks of their own.
+    indexes: BTreeMap<BucketUuid, FaultFs>,
     /// Nothing more fits. (The log of the metadata lies elsewhere.)
     pub(crate) is_full: bool,
     /// Syncs of the data fail, and what they did not write is taken for written.
@@ -108,9 +110,21 @@ pub(crate) struct Image {
 impl Shelf {
     /// `first` is what the log of the metadata begins with.
     pub(crate) fn new(first: Batch, shards: usize, (quota_bytes, purge_secs): (u64, u32), seed: u64) -> Self {
-        let (log, buckets) = (LogDisk::new(first), BTreeMap::new());
+        let (log, buckets, indexes) = (LogDisk::new(first), BTreeMap::new(), BTreeMap::new());
         let (is_full, syncs_fail, is_rotten, is_old) = (false, false, false, false);
-        Self { log, buckets, is_full, syncs_fail, is_rotten, is_old, shards, quota_bytes, purge_secs, seed }
+        Self {
+            log,
+            buckets,
+            indexes,
+            is_full,
+            syncs_fail,
+            is_rotten,
+            is_old,
+            shards,
+            quota_bytes,
+            purge_secs,
+            seed,
+        }
     }
 
     /// The disks of a bucket, which are new if it is.
@@ -127,10 +141,24 @@ impl Shelf {
         })
     }
 
-    /// Whether syncs of the data fail.
+    /// The disk with a bucket's indexes, which is new if these are.
+    pub(crate) fn index_disk(&mut self, bucket: &BucketUuid) -> FaultFs {
+        let (seed, is_full, syncs_fail) = (self.seed, self.is_full, self.syncs_fail);
+        let disk = self.indexes.entry(bucket.clone()).or_insert_with(|| {
+            let salt: u64 = bucket.0.bytes().map(u64::from).sum();
+            let disk = FaultFs::new(seed.rotate_left(16) ^ salt);
+            disk.set_capacity(is_full.then(|| disk.used_bytes()));
+            disk.lose_syncs(syncs_fail);
+            disk
+        });
+        disk.clone()
+    }
+
+    /// Whether syncs of the data, and of indexes, fail.
     pub(crate) fn set_syncs_fail(&mut self, fail: bool) {
         self.syncs_fail = fail;
         self.buckets.values().flatten().for_each(|disk| disk.fs.lose_syncs(fail));
+        self.indexes.values().for_each(|disk| disk.lose_syncs(fail));
     }
 
     /// Whether what is done with the data may fail, or find something else than was written.
@@ -141,6 +169,7 @@ impl Shelf {
     /// Another disk is in the place of that with the data.
     pub(crate) fn lose_data(&mut self) {
         self.buckets.clear();
+        self.indexes.clear();
         (self.is_rotten, self.is_old) = (false, false);
         self.seed = self.seed.wrapping_add(1);
     }
@@ -186,6 +215,7 @@ impl Shelf {
     pub(crate) fn set_full(&mut self, is_full: bool) {
         self.is_full = is_full;
         self.buckets.values().flatten().for_each(|disk| disk.set_full(is_full));
+        self.indexes.values().for_each(|disk| disk.set_capacity(is_full.then(|| disk.used_bytes())));
     }
 }
 
@@ -275,6 +305,13 @@ impl Machine {
             match end {
                 End::Clean => {}
                 End::Killed => disk.fs.kill(),
+                End::PowerLoss | End::DiskLost => disk.crash(),
+            }
+        }
+        for disk in self.shelf.indexes.values() {
+            match end {
+                End::Clean => {}
+                End::Killed => disk.kill(),
                 End::PowerLoss | End::DiskLost => disk.crash(),
             }
         }

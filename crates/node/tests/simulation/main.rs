@@ -27,6 +27,7 @@ mod faults;
 mod found;
 #[path = "../../../replication/tests/replica/host.rs"]
 mod host;
+mod indexing;
 mod invariants;
 mod journal;
 mod kinds;
@@ -184,8 +185,13 @@ fn little_memory_and_full_disks_cost_patience_only() {
 }
 
 #[test]
+fn indexes_are_what_a_map_over_active_documents_gives() {
+    endure_all(&kinds::VIEWS);
+}
+
+#[test]
 fn one_seed_is_one_run() {
-    for kind in [&kinds::ALL, &kinds::WIDE, &kinds::NARROW] {
+    for kind in [&kinds::ALL, &kinds::WIDE, &kinds::NARROW, &kinds::VIEWS] {
         let run = || endure(7, kind, 5_000).expect("a run that does not fail");
         assert_eq!(run(), run(), "{}", kind.name);
     }

@@ -12,7 +12,8 @@ use fastrand::Rng;
 use storage::{KvStore, StoreError};
 
 use crate::{
-    connection::REQUESTS,
+    connection::{INDEXES, REQUESTS},
+    indexing::Indexing,
     machine::Shelf,
     parts::{self, Looked},
     support::Recorder,
@@ -81,6 +82,7 @@ pub(crate) struct OpenBucket {
     pub(crate) engine: Arc<Bucket>,
     /// What is open on the disks.
     pub(crate) stores: Vec<Arc<dyn KvStore>>,
+    pub(crate) indexing: Indexing,
     recorder: Arc<Recorder>,
     flush_at: u64,
     tidy_at: u64,
@@ -122,7 +124,8 @@ impl OpenBucket {
         let recorder = Arc::<Recorder>::default();
         let manifest = Arc::new(info.manifest.clone());
         let engine = Bucket::open(options, stores.clone(), manifest, recorder.clone(), now)?;
-        Ok(Self { name: name.to_owned(), engine, stores, recorder, flush_at: 0, tidy_at: 0, expire_at: 0 })
+        let (name, indexing) = (name.to_owned(), Indexing::default());
+        Ok(Self { name, engine, stores, indexing, recorder, flush_at: 0, tidy_at: 0, expire_at: 0 })
     }
 
     /// Carries changed settings and the collections manifest over.
@@ -159,7 +162,9 @@ impl OpenBucket {
             self.engine.expire(now, STEP);
         }
         self.recorder.work.lock().clear();
-        std::mem::take(&mut *self.recorder.woken.lock())
+        let mut woken = std::mem::take(&mut *self.recorder.woken.lock());
+        woken.extract_if(.., |waiter| waiter.worker == INDEXES).for_each(|waiter| self.indexing.wake(waiter));
+        woken
     }
 
     fn work_on(&self, shard: usize, is_due: bool, rng: &mut Rng, disks: Disks, now: Now) {

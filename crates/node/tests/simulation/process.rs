@@ -3,6 +3,7 @@
 //! and takes as long.
 
 mod at_any_price;
+mod indexes;
 mod leaving;
 mod old_log;
 mod proposing;
@@ -23,6 +24,7 @@ use cluster::{
 };
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
+use service::Lifecycle;
 use settee_node::{
     Applied, Leadership, LogWriter, MetadataState, NextWrite, Participant, Proposals, Proposing,
     REOPEN_MILLIS, Reconciler, Reporter, Start, Taken, WriteEnded, stands_still,
@@ -140,6 +142,8 @@ pub(crate) struct Process {
     report: Option<NodeReport>,
     reporter: Reporter,
     requests: BTreeMap<u64, Parked>,
+    /// What indexes were told of copies.
+    lifecycle: Lifecycle,
     /// Parts do nothing until then.
     pub(crate) stalled_until: [u64; PARTS],
     /// Messages of other members that have not been taken.
@@ -188,6 +192,7 @@ impl Process {
             report: None,
             reporter: Reporter::default(),
             requests: BTreeMap::new(),
+            lifecycle: Lifecycle::default(),
             stalled_until: [0; PARTS],
             mail: VecDeque::new(),
             look_at: ms,
@@ -198,7 +203,8 @@ impl Process {
     }
 
     /// Ends it; what the log of the metadata has not been given yet.
-    pub(crate) fn end(self, is_clean: bool, is_disk_bad: bool, now: Now) -> Vec<Vec<Batch>> {
+    pub(crate) fn end(mut self, is_clean: bool, is_disk_bad: bool, now: Now) -> Vec<Vec<Batch>> {
+        self.buckets.values_mut().for_each(|bucket| bucket.indexing.end(is_clean));
         for bucket in self.buckets.values().filter(|_| is_clean) {
             let closed = bucket.engine.close(now);
             assert!(closed.is_ok() || is_disk_bad, "everything can be written: {closed:?}");

@@ -38,6 +38,8 @@ pub(crate) struct Setting {
     pub(crate) expiries: bool,
     /// Tombstones may go after so many seconds.
     pub(crate) purge_secs: u32,
+    /// Design documents come, change and go, once in so many steps.
+    pub(crate) designs: u32,
 }
 
 impl Setting {
@@ -57,6 +59,7 @@ impl Setting {
         removals: false,
         expiries: false,
         purge_secs: 3 * 24 * 3_600,
+        designs: NEVER,
     };
     /// Buckets of all kinds, collections, server groups, more nodes than vote.
     pub(crate) const WIDE: Self = Self {
@@ -81,6 +84,15 @@ impl Setting {
         keys: 80,
         lengths: (6, 5_000),
         removals: true,
+        ..Self::PLAIN
+    };
+    /// With views.
+    pub(crate) const VIEWS: Self = Self {
+        buckets: &[(Couchbase, ValueOnly), (Couchbase, FullEviction)],
+        clients: 12,
+        keys: 6,
+        removals: true,
+        designs: 300,
         ..Self::PLAIN
     };
     /// More documents than memory holds.

@@ -123,7 +123,7 @@ fn prepared(open: &OpenBucket, vb: VbId) -> Vec<(Seqno, RecordKind, String)> {
 
 /// The newest version of every key; nothing where nothing is persistent. What was in a collection that is gone may be left
 /// here and not there: it goes when a compaction comes across it.
-fn on_disk(open: &OpenBucket, info: &BucketInfo, vb: VbId) -> BTreeMap<Vec<u8>, Version> {
+pub(crate) fn on_disk(open: &OpenBucket, info: &BucketInfo, vb: VbId) -> BTreeMap<Vec<u8>, Version> {
     let mut newest: BTreeMap<Vec<u8>, Version> = BTreeMap::new();
     let visit = &mut |_, record: &Record<'_>, _| {
         let (meta, collection) = (record.meta, DocKey::trusted(record.key).collection());

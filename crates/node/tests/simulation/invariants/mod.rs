@@ -6,6 +6,7 @@ pub(crate) mod copies;
 pub(crate) mod damage;
 pub(crate) mod feeds;
 pub(crate) mod histories;
+pub(crate) mod indexes;
 pub(crate) mod never_back;
 pub(crate) mod one_active;
 pub(crate) mod rebalances;

@@ -5,6 +5,7 @@
 
 mod disks;
 mod feeds;
+mod indexes;
 mod lost_majority;
 mod marks;
 mod mishaps;
@@ -36,6 +37,7 @@ use crate::{
     setting::Setting,
 };
 use feeds::Watch;
+use indexes::Indexes;
 use lost_majority::Lost;
 use mishaps::Mend;
 use scans::Scans;
@@ -68,6 +70,7 @@ pub(crate) struct World {
     invariants: Invariants,
     watch: Watch,
     scans: Scans,
+    indexes: Indexes,
     versions: Versions,
     pub(crate) journal: Journal,
     /// A copy has lost something, or may have, and perhaps not all of it is there again.
@@ -156,6 +159,7 @@ impl World {
             invariants: Invariants::default(),
             watch: Watch::new(seed),
             scans: Scans::new(seed),
+            indexes: Indexes::new(seed),
             versions: Versions::default(),
             journal: Journal::new(),
             is_fragile: false,
@@ -208,6 +212,7 @@ impl World {
         self.read_where_pinned();
         self.watch_feeds();
         self.scan();
+        self.index();
         self.check();
     }
 

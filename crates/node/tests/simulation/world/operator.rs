@@ -45,6 +45,7 @@ impl World {
         });
         let name = self.create_bucket(0, replicas);
         self.until("a bucket", |world| world.newest().buckets.contains_key(&name));
+        self.define_views();
     }
 
     /// One step's requests.
@@ -77,6 +78,9 @@ impl World {
         }
         if self.happens(self.setting.collection) {
             self.change_collections(&newest);
+        }
+        if self.happens(self.setting.designs) {
+            self.change_designs(&newest);
         }
         if self.happens(self.setting.regrouping) {
             self.assign_groups();
@@ -186,6 +190,7 @@ impl World {
             ram_quota_mb: Some(100),
             replicas: Some(replicas),
             vbuckets: Some(VBUCKETS),
+            replica_index: self.replica_index(),
             ..BucketParams::default()
         };
         let uuid = BucketUuid(format!("{:032x}", self.made));

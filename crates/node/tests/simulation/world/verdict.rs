@@ -63,6 +63,7 @@ impl World {
         self.until("subscribers that were told of all", |world| {
             world.are_feeds_at_their_end() && world.is_at_rest()
         });
+        self.await_indexes();
         self.check_in_the_end();
     }
 
@@ -71,7 +72,7 @@ impl World {
         let buckets = self.processes().flat_map(|process| process.buckets.values());
         let fetched: u64 = buckets.map(|open| open.engine.stats().ops.bg_fetched).sum();
         format!(
-            "{} s, {:?}, {:?}, {}, {}, written {:?}, conditional {}, removed {}, parts {}, from elsewhere {}, {}, read {}, fetched {fetched}, in histories {}, {}, {}, {} connections, version {}, trace {:016x}",
+            "{} s, {:?}, {:?}, {}, {}, written {:?}, conditional {}, removed {}, parts {}, from elsewhere {}, {}, read {}, fetched {fetched}, in histories {}, {}, {}{}, {} connections, version {}, trace {:016x}",
             self.journal.now / 1_000,
             self.tally,
             self.versions,
@@ -87,6 +88,7 @@ impl World {
             self.invariants.histories.len(),
             self.summary_of_feeds(),
             self.summary_of_scans(),
+            self.summary_of_indexes(),
             self.connections_made,
             self.newest().version,
             self.journal.trace(),
@@ -253,6 +255,7 @@ impl World {
         self.clients.note_found(found, &mut self.invariants);
         self.read_marks_in_the_end();
         self.check_feeds_in_the_end();
+        self.check_indexes_in_the_end();
         self.invariants.histories.check(self.faults.promise().level);
     }
 }

@@ -1,0 +1,50 @@
+//! What a node does about the indexes of its buckets: in a server the threads of `service` and `capi` do.
+
+use std::sync::Arc;
+
+use base::Now;
+use fastrand::Rng;
+use service::{Change, Event};
+
+use super::{Process, Shelf};
+use indexer::copies::Became;
+
+impl Process {
+    /// Indexers hear what has become of copies and design documents, and do what is due.
+    pub(crate) fn index(&mut self, shelf: &mut Shelf, rng: &mut Rng, (now, disk_works): (Now, bool)) {
+        if rng.u8(0..4) > 0 {
+            self.hear_of_copies();
+        }
+        let metadata = Arc::clone(&self.metadata);
+        for (uuid, open) in &mut self.buckets {
+            let Some((_, info)) = metadata.bucket_by_uuid(uuid) else { continue };
+            open.indexing.follow(info, self.id, &open.engine, &shelf.index_disk(uuid));
+            if disk_works {
+                open.indexing.run(rng, now);
+            }
+        }
+    }
+
+    fn hear_of_copies(&mut self) {
+        let open: Vec<_> =
+            self.buckets.iter().map(|(uuid, open)| (uuid.clone(), Arc::clone(&open.engine))).collect();
+        let Self { lifecycle, buckets, .. } = self;
+        lifecycle.look(&open, |event| {
+            if let Event::Vb { bucket, vb, change, .. } = event
+                && let Some(open) = buckets.get_mut(&bucket)
+            {
+                open.indexing.hear(vb, became(change));
+            }
+        });
+    }
+}
+
+fn became(change: Change) -> Became {
+    match change {
+        Change::Active => Became::Active,
+        Change::Sealed => Became::Sealed,
+        Change::Replica => Became::Replica,
+        Change::Reset => Became::Reset,
+        Change::Gone => Became::Gone,
+    }
+}
