@@ -131,6 +131,11 @@ impl Indexing {
         self.followed = Some(Arc::clone(documents));
     }
 
+    /// Copies that are indexed while they follow another node's.
+    pub(crate) fn followers(&self) -> impl Iterator<Item = VbId> {
+        self.copies.followers().iter().copied()
+    }
+
     /// Lanes do what is due.
     pub(crate) fn run(&mut self, rng: &mut Rng, now: Now) {
         let Some(running) = &mut self.running else { return };
@@ -171,7 +176,7 @@ impl Running {
             pacing: Pacing {
                 show_after: Duration::from_millis(100),
                 commit_after: Duration::from_millis(400),
-                commit_held: Duration::from_millis(500),
+                commit_held: Duration::from_millis(100),
                 ..Pacing::default()
             },
             worker: Settings::default(),

@@ -113,7 +113,7 @@ pub(crate) const VIEWS: Kind = Kind {
     name: "indexes_are_what_a_map_over_active_documents_gives",
     setting: Setting::VIEWS,
     faults: Faults::VIEWS,
-    millis: 20_000,
+    millis: 10_000,
 };
 
 pub(crate) const NARROW: Kind = Kind {

@@ -92,6 +92,7 @@ impl Setting {
         clients: 12,
         keys: 6,
         removals: true,
+        purge_secs: 2,
         designs: 300,
         ..Self::PLAIN
     };

@@ -11,7 +11,7 @@ use indexer::copies::Became;
 
 impl Process {
     /// Indexers hear what has become of copies and design documents, and do what is due.
-    pub(crate) fn index(&mut self, shelf: &mut Shelf, rng: &mut Rng, (now, disk_works): (Now, bool)) {
+    pub(crate) fn index(&mut self, shelf: &mut Shelf, rng: &mut Rng, now: Now) {
         if rng.u8(0..4) > 0 {
             self.hear_of_copies();
         }
@@ -19,9 +19,8 @@ impl Process {
         for (uuid, open) in &mut self.buckets {
             let Some((_, info)) = metadata.bucket_by_uuid(uuid) else { continue };
             open.indexing.follow(info, self.id, &open.engine, &shelf.index_disk(uuid));
-            if disk_works {
-                open.indexing.run(rng, now);
-            }
+            // Their disk works while that with the data is slow: an index may have on its disk what the bucket has not.
+            open.indexing.run(rng, now);
         }
     }
 

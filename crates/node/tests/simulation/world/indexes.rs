@@ -134,10 +134,9 @@ impl World {
         let at = self.journal.now;
         let Self { machines, indexes, .. } = self;
         for machine in machines.values_mut().filter(|machine| machine.paused_until <= at) {
-            let disk_works = machine.slow_until <= at || indexes.rng.u8(0..50) == 0;
             let now = machine.clock.now(at);
             if let Some(process) = &mut machine.process {
-                process.index(&mut machine.shelf, &mut indexes.rng, (now, disk_works));
+                process.index(&mut machine.shelf, &mut indexes.rng, now);
             }
         }
         let queries = std::mem::take(&mut self.indexes.queries);
@@ -329,7 +328,7 @@ impl World {
         self.machines.keys().copied().filter_map(open)
     }
 
-    /// Each index is a map over what lies on the disk of the active copies of its node.
+    /// Each index is a map over what lies on its node's disk of the active copies, and of those that are indexed while they follow.
     pub(super) fn check_indexes_in_the_end(&mut self) {
         if !self.has_views() {
             return;
@@ -380,9 +379,14 @@ fn terms(open: &OpenBucket) -> BTreeMap<VbId, u64> {
     (0..open.engine.vbuckets()).map(VbId).filter_map(term).collect()
 }
 
-/// What the active copies have.
+/// What the copies have that are indexed: the active ones, and those that may have to take over.
 fn newest_of(open: &OpenBucket) -> Wants {
-    terms(open).into_keys().filter_map(|vb| Some((vb, open.engine.vb_newest(vb).ok()?))).collect()
+    let followers = open.indexing.followers().filter(|vb| {
+        let status = open.engine.vb_status(*vb);
+        status.is_ok_and(|status| status.role == VbRole::Replica)
+    });
+    let indexed = terms(open).into_keys().chain(followers);
+    indexed.filter_map(|vb| Some((vb, open.engine.vb_newest(vb).ok()?))).collect()
 }
 
 /// Whether an index has just lost a vBucket of which something is wanted.
