@@ -11,13 +11,8 @@ use views::{
 };
 
 /// Names of design documents, and texts that they may have. Two of them have the same text, and share an index.
-pub(crate) const DESIGNS: [(&str, &str); 5] = [
-    ("n", BY_NUMBER),
-    ("i", BY_ID),
-    ("also", BY_NUMBER),
-    ("both", BOTH),
-    ("dev_odd", ODD),
-];
+pub(crate) const DESIGNS: [(&str, &str); 5] =
+    [("n", BY_NUMBER), ("i", BY_ID), ("also", BY_NUMBER), ("both", BOTH), ("dev_odd", ODD)];
 const BY_NUMBER: &str =
     r#"{"views":{"n":{"map":"function (doc, meta) { emit(doc.n, doc.n); }","reduce":"_stats"}}}"#;
 /// It looks at no document.
@@ -26,8 +21,7 @@ const BY_ID: &str =
 const BOTH: &str = r#"{"views":{
     "n":{"map":"function (doc, meta) { emit(doc.n, doc.n); }","reduce":"_sum"},
     "i":{"map":"function (doc, meta) { emit(meta.id, null); }"}}}"#;
-const ODD: &str =
-    r#"{"views":{"odd":{"map":"function (doc, meta) { if (doc.n % 2) emit(doc.n, doc.n); }","reduce":"_sum"}}}"#;
+const ODD: &str = r#"{"views":{"odd":{"map":"function (doc, meta) { if (doc.n % 2) emit(doc.n, doc.n); }","reduce":"_sum"}}}"#;
 
 /// A row: key, document, value.
 pub(crate) type Row = (String, String, String);
@@ -52,7 +46,9 @@ pub(crate) fn rows(snapshot: &Snapshot, view: &str, vbs: &VbSet) -> Vec<(VbId, R
     let query = Parameters::parse("reduce=false", None).unwrap().query(place.reduction.is_some()).unwrap();
     let mut answer = snapshot.query(place, &query, vbs).unwrap();
     let mut rows = Vec::new();
-    while let Some((_, item)) = answer.next(&mut NoFunctions).unwrap_or_else(|error| panic!("{view}: {error}")) {
+    while let Some((_, item)) =
+        answer.next(&mut NoFunctions).unwrap_or_else(|error| panic!("{view}: {error}"))
+    {
         let Item::Row(row) = item else { panic!("a group of {view}") };
         rows.push((row.vb, (row.key, row.docid, row.value)));
     }
@@ -129,7 +125,13 @@ fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
 }
 
 /// Checks that what an index has of a document is what the document was, for as long as a query has waited.
-pub(crate) fn check_document(on: &str, design: &DesignDocument, all: &[Vec<(VbId, Row)>], id: &str, n: Option<u64>) {
+pub(crate) fn check_document(
+    on: &str,
+    design: &DesignDocument,
+    all: &[Vec<(VbId, Row)>],
+    id: &str,
+    n: Option<u64>,
+) {
     for (view, rows) in design.views.iter().zip(all) {
         let found: Vec<&Row> = rows.iter().map(|(_, row)| row).filter(|(_, docid, _)| docid == id).collect();
         let expected = n.and_then(|n| row(&view.name, id, n));

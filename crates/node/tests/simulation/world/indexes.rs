@@ -241,7 +241,8 @@ impl World {
         let mut contents = Contents::new();
         for key in self.clients.keys(info) {
             let vb = vb_of(info, &key);
-            let is_asked = vbs.contains_key(&vb) && DocKey::trusted(&key).collection() == CollectionId::DEFAULT;
+            let is_asked =
+                vbs.contains_key(&vb) && DocKey::trusted(&key).collection() == CollectionId::DEFAULT;
             if let Some(found) = is_asked.then(|| open.read(vb, &key, now)).and_then(Result::ok) {
                 let found = found.map(|document| (document.seqno, decode_value(&document.value)));
                 contents.insert(key, found);
