@@ -23,6 +23,9 @@ use crate::{
     shared::{Outlet, Setup, Shared, State, covers},
 };
 
+/// What lanes add to the niceness of the process: they give way to threads that serve requests.
+const NICENESS: i32 = 10;
+
 /// Keeps the indexes of one bucket up to date, in threads of its own.
 pub struct Indexer {
     shared: Arc<Shared>,
@@ -116,7 +119,11 @@ impl Indexer {
             let runner = Runner::new(lane, indexer.shared.clone(), indexer.setup.clone());
             let name = format!("index-{lane:?}").to_lowercase();
             // Where this fails, dropping the indexer stops the other lanes.
-            let thread = Builder::new().name(name).spawn(move || runner.run())?;
+            let run = move || {
+                give_way();
+                runner.run();
+            };
+            let thread = Builder::new().name(name).spawn(run)?;
             indexer.threads.lock().push(thread);
         }
         Ok(indexer)
@@ -405,6 +412,15 @@ impl Indexer {
 impl Drop for Indexer {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// The calling thread works in the background.
+fn give_way() {
+    // SAFETY: plain system calls; 0 names the calling thread. Should they fail, the thread is as important as others.
+    unsafe {
+        let before = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, before + NICENESS);
     }
 }
 

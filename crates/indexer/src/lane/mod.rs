@@ -36,8 +36,6 @@ use crate::{
     shared::{Outlet, Setup, Shared, State, covers},
 };
 
-/// What lanes add to the niceness of the process: they give way to threads that serve requests.
-const NICENESS: i32 = 10;
 /// A lane keeps its process for so long though another one waits, so that starting processes costs little beside their work.
 const PLACE_HELD: Duration = Duration::from_millis(500);
 /// A lane looks after itself so often, though nobody wakes it.
@@ -114,7 +112,6 @@ impl Runner {
 
     /// Goes on until the node stops.
     pub(crate) fn run(mut self) {
-        give_way();
         while !self.shared.is_stopping() {
             let patience = self.turn();
             self.wait(patience);
@@ -782,15 +779,6 @@ fn show(state: &mut State, signature: &Signature, member: &Member) -> Option<Sna
     outlet.begun_whole = has_some.map(|(vb, _)| *vb).collect();
     outlet.applied = outlet.whole.iter().map(|(vb, (_, whole))| (*vb, *whole)).collect();
     before
-}
-
-/// The calling thread works in the background.
-fn give_way() {
-    // SAFETY: plain system calls; 0 names the calling thread. Should they fail, the thread is as important as others.
-    unsafe {
-        let before = libc::getpriority(libc::PRIO_PROCESS, 0);
-        libc::setpriority(libc::PRIO_PROCESS, 0, before + NICENESS);
-    }
 }
 
 impl Drop for Runner {
