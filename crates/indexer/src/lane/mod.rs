@@ -166,6 +166,7 @@ impl Runner {
                 return;
             }
             self.generation = Some(state.desk.generation());
+            self.streams.look_again();
             self.copies.clone_from(state.desk.copies());
             let entries: Vec<(Signature, Entry)> =
                 state.desk.of_lane(self.lane).map(|(signature, entry)| (*signature, entry.clone())).collect();
@@ -240,6 +241,7 @@ impl Runner {
 
     fn let_go(&mut self, signature: &Signature) {
         self.members.remove(signature);
+        self.streams.look_again();
         self.forget_functions();
     }
 
@@ -548,6 +550,7 @@ impl Runner {
     /// Gives an index to another lane.
     fn hand_over(&mut self, signature: &Signature, lane: Lane) {
         let Some(member) = self.members.remove(signature) else { return };
+        self.streams.look_again();
         {
             let mut state = self.shared.state.lock();
             state.parked.insert(*signature, member);

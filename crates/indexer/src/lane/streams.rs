@@ -14,7 +14,7 @@ use engine::{
     system_events::Happening,
 };
 
-use views::design::Signature;
+use views::{design::Signature, index::VbSet};
 
 use super::Member;
 use crate::{
@@ -57,6 +57,8 @@ struct Stream {
     waits: bool,
     /// It had told everything when it began to wait.
     at_end: bool,
+    /// It was found to be wanted as it is. Nothing has been read of it since, and nobody said that it is to be looked at again.
+    is_settled: bool,
 }
 
 #[derive(Default)]
@@ -72,6 +74,11 @@ impl Streams {
     /// A feed is opened again when it is wanted.
     pub(super) fn close(&mut self, vb: VbId) {
         self.open.remove(&vb);
+    }
+
+    /// Who wants which feed has changed: all of them are looked at again.
+    pub(super) fn look_again(&mut self) {
+        self.open.values_mut().for_each(|stream| stream.is_settled = false);
     }
 
     /// Closes feeds whose vBuckets have begun another branch since. A copy that is none for a moment does not end its feed.
@@ -108,40 +115,39 @@ impl Streams {
     ) -> bool {
         let mut opened = false;
         self.forget_due(copies, now);
-        // Counted once: with hundreds of feeds, to count them for each vBucket takes longer than to index what they tell.
-        let mut catching_up = self.open.values().filter(|stream| !stream.at_end).count();
+        // Counted once: with hundreds of feeds, to count them for each vBucket takes longer than to index what they tell. To look at each
+        // of them for every batch would as well.
+        let (mut catching_up, mut settled) = (0, VbSet::default());
+        for (vb, stream) in &self.open {
+            catching_up += usize::from(!stream.at_end);
+            if stream.is_settled {
+                settled.insert(*vb);
+            }
+        }
         // Queries may wait for what is served here, and for nothing else.
-        let (served, others): (Vec<_>, Vec<_>) = copies.iter().partition(|(_, copy)| copy.served);
-        for (vb, copy) in served.into_iter().chain(others) {
+        let (served, others) =
+            [true, false].map(|served| copies.iter().filter(move |(_, copy)| copy.served == served)).into();
+        for (vb, copy) in served.chain(others) {
+            if settled.contains(*vb) {
+                debug_assert!(self.open.get(vb).is_some_and(|stream| stream.fits(*vb, copy, members)));
+                continue;
+            }
             let most = if copy.served { CATCHING_UP_MAX } else { FOLLOWERS_MAX };
             let has_no_turn = self.later.contains_key(vb) || catching_up >= most;
             if has_no_turn && !self.open.contains_key(vb) {
                 continue;
             }
-            let mut wanting: Vec<&mut Member> =
-                members.values_mut().filter(|member| member.wants_more(*vb)).collect();
-            if !copy.is_fed() || wanting.is_empty() {
-                catching_up -= self.remove(*vb);
-                continue;
-            }
-            // An index goes on with a feed where it is known to be on the feed's branch, no less far than that.
-            let follows = |stream: &Stream, member: &&mut Member| {
-                let known = member.positions.get(vb);
-                known.is_some_and(|(branch, position)| {
-                    *branch == newest(&stream.log) && stream.course.seqno() <= position.seqno
-                })
-            };
-            let needs_values = wanting.iter().any(|member| member.needs_values);
-            let fits = |stream: &Stream| {
-                stream.turn == copy.turn
-                    && (stream.has_values || !needs_values)
-                    && wanting.iter().all(|member| follows(stream, member))
-            };
-            if self.open.get(vb).is_some_and(fits) {
+            if let Some(stream) = self.open.get_mut(vb)
+                && stream.fits(*vb, copy, members)
+            {
+                stream.is_settled = true;
                 continue;
             }
             catching_up -= self.remove(*vb);
-            if self.later.contains_key(vb) || catching_up >= most {
+            let mut wanting: Vec<&mut Member> =
+                members.values_mut().filter(|member| member.wants_more(*vb)).collect();
+            let is_wanted = copy.is_fed() && !wanting.is_empty();
+            if !is_wanted || self.later.contains_key(vb) || catching_up >= most {
                 continue;
             }
             match open(*vb, *copy, &mut wanting, setup, alarm) {
@@ -182,6 +188,7 @@ impl Streams {
         while documents < setup.batches.documents && bytes < setup.batches.bytes {
             let Some(vb) = self.ready.pop_front() else { break };
             let Some(stream) = self.open.get_mut(&vb).filter(|stream| !stream.waits) else { continue };
+            stream.is_settled = false;
             match stream.feed.next(setup.batches.feed_bytes, (setup.clock)()) {
                 Ok(FeedStep::Batch(batch)) => {
                     let part = stream.part(vb, &batch, setup.inflate, looks);
@@ -251,10 +258,24 @@ fn open(
         course: Course::from(from),
         waits: false,
         at_end,
+        is_settled: false,
     })
 }
 
 impl Stream {
+    /// Whether it is wanted as it is. An index goes on with a feed where it is known to be on the feed's branch, no less far than that.
+    fn fits(&self, vb: VbId, copy: &Copy, members: &BTreeMap<Signature, Member>) -> bool {
+        let follows = |member: &Member| {
+            let known = member.positions.get(&vb);
+            known.is_some_and(|(branch, position)| {
+                *branch == newest(&self.log) && self.course.seqno() <= position.seqno
+            })
+        };
+        let mut wanting = members.values().filter(|member| member.wants_more(vb)).peekable();
+        let is_wanted = copy.is_fed() && self.turn == copy.turn && wanting.peek().is_some();
+        is_wanted && wanting.all(|member| (self.has_values || !member.needs_values) && follows(member))
+    }
+
     fn part(&mut self, vb: VbId, batch: &FeedBatch, inflate: Inflate, looks: bool) -> Part {
         let end = batch.snapshot.map(|snapshot| snapshot.end);
         let last = batch.items.last().map(|item| item.seqno);
