@@ -11,6 +11,8 @@ use crate::json::{Kind, Token, Tokens, unescape, write_string};
 const LEVELS_MAX: u32 = 200;
 /// Of fewer digits no two texts are equally near to a double.
 const TIE_DIGITS: usize = 16;
+/// No two texts of so many digits are one double.
+const FEW_DIGITS: usize = 15;
 /// So many digits tell every double from all others, and twice as many whether a text is exact.
 const DIGITS_MAX: usize = 17;
 /// Objects with more members than this find those that come twice in a table.
@@ -195,13 +197,33 @@ fn index(name: &str) -> Option<u32> {
 /// Writes a number as JavaScript does.
 fn number(text: &str, out: &mut Vec<u8>) -> Option<()> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    if digits.len() <= 15 && digits.bytes().all(|byte| byte.is_ascii_digit()) && text != "-0" {
+    if digits.len() <= FEW_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit()) && text != "-0" {
         out.extend_from_slice(text.as_bytes());
+        return Some(());
+    }
+    if let Some(decimal) = decimal(text) {
+        out.extend_from_slice(decimal.as_bytes());
         return Some(());
     }
     let value: f64 = text.parse().ok()?;
     out.extend_from_slice(number_text(value)?.as_bytes());
     Some(())
+}
+
+/// The canonical text of a number with a point and few digits. Each of these is another double, so no fewer digits tell its double.
+fn decimal(text: &str) -> Option<&str> {
+    let (whole, part) = text.strip_prefix('-').unwrap_or(text).split_once('.')?;
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() + part.len() > FEW_DIGITS || !are_digits(whole) || !are_digits(part) {
+        return None;
+    }
+    let shown = part.trim_end_matches('0');
+    // Zero has no sign. What is less than a millionth is written with an exponent.
+    if whole == "0" && (shown.is_empty() || shown.starts_with("000000")) {
+        return None;
+    }
+    let point = usize::from(shown.is_empty());
+    text.get(..text.len() - (part.len() - shown.len()) - point)
 }
 
 /// The shortest text of a double, laid out as ECMAScript says; `null` where it is none.
@@ -285,6 +307,30 @@ mod tests {
             assert_eq!(stringified(text), None, "{text}");
         }
         assert_eq!(stringified(&("[".repeat(300) + &"]".repeat(300))), None);
+    }
+
+    #[test]
+    fn numbers_of_few_digits_are_written_as_their_doubles_are() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut known = 0;
+        for _ in 0..40_000 {
+            let digit = |_| if random.u8(..3) == 0 { '0' } else { random.digit(10) };
+            let mut digits: String = (0..17).map(digit).collect();
+            digits.truncate(random.usize(2..=17));
+            digits.insert(random.usize(1..digits.len()), '.');
+            let rest = digits.trim_start_matches('0');
+            let zero = if rest.starts_with('.') { "0" } else { "" };
+            let text = [if random.bool() { "-" } else { "" }, zero, rest].concat();
+            let Some(decimal) = decimal(&text) else { continue };
+            known += 1;
+            let by_value = number_text(text.parse().unwrap());
+            assert_eq!(Some(decimal), by_value.as_deref(), "{text}");
+        }
+        assert!(known > 20_000, "{known}");
+        for text in ["0.0", "-0.0", "0.0000001", "1.5e3", "1234567890.123456", "1"] {
+            assert_eq!(decimal(text), None, "{text}");
+        }
+        assert_eq!(["-1.0", "0.0000010", "10.50"].map(decimal), [Some("-1"), Some("0.000001"), Some("10.5")]);
     }
 
     #[test]
