@@ -6,7 +6,7 @@
 //! another one.
 
 use super::{KeyError, ascii, collator, number};
-use crate::json::{Kind, Tokens, unescape};
+use crate::json::{Kind, Tokens, plain_bytes, unescape};
 
 /// What an index records of the encoding of its keys: the layout of this module, and the data that sort keys come from.
 pub const ENCODING: &str = "1; icu_collator 2.4.0, CLDR 49, Unicode 18, root";
@@ -58,6 +58,9 @@ pub fn check_bounded(text: &str, bytes_max: usize) -> Result<(), KeyError> {
     if text.len() > bytes_max {
         return Err(KeyError::TooLong(text.len()));
     }
+    if plain_string(text).is_some() {
+        return Ok(());
+    }
     let mut tokens = Tokens::new(text);
     while let Some(token) = tokens.next()? {
         if matches!(token.kind, Kind::String | Kind::Name) {
@@ -67,7 +70,25 @@ pub fn check_bounded(text: &str, bytes_max: usize) -> Result<(), KeyError> {
     Ok(())
 }
 
+/// What is between the quotes of a string without escape sequences, as most keys are.
+fn plain_string(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    (plain_bytes(inner.as_bytes()) == inner.len()).then_some(inner)
+}
+
+fn append_string(text: &str, out: &mut Vec<u8>) {
+    out.push(STRING);
+    if !ascii::sort_key(text, out) {
+        let Ok(()) = collator().write_sort_key_to(text, out);
+    }
+    out.push(END);
+}
+
 fn append(text: &str, out: &mut Vec<u8>) -> Result<(), KeyError> {
+    if let Some(inner) = plain_string(text) {
+        append_string(inner, out);
+        return Ok(());
+    }
     let mut tokens = Tokens::new(text);
     while let Some(token) = tokens.next()? {
         match token.kind {
@@ -81,14 +102,7 @@ fn append(text: &str, out: &mut Vec<u8>) -> Result<(), KeyError> {
                 out.push(NUMBER);
                 out.extend_from_slice(&ordered(number(&token)).to_be_bytes());
             }
-            Kind::String | Kind::Name => {
-                out.push(STRING);
-                let text = unescape(&token)?;
-                if !ascii::sort_key(&text, out) {
-                    let Ok(()) = collator().write_sort_key_to(&text, out);
-                }
-                out.push(END);
-            }
+            Kind::String | Kind::Name => append_string(&unescape(&token)?, out),
         }
     }
     Ok(())
@@ -154,6 +168,22 @@ mod tests {
             (ENCODING, digest.as_str()),
             ("1; icu_collator 2.4.0, CLDR 49, Unicode 18, root", "77ffb57f7b99ff19f3a8c8983ed1affe")
         );
+    }
+
+    #[test]
+    fn plain_strings_are_encoded_as_their_tokens_are() {
+        for text in
+            ["\"\"", "\"a b\"", "\"é\"", "\"", "\"a\"b\"", "\"a\\\"", "\"a\\n\"", "\"a\nb\"", "\"a\",\"b\""]
+        {
+            // With a blank before it, it is read token by token.
+            let with_blank = format!(" {text}");
+            let [plain, by_tokens] = [text, &with_blank].map(|text| {
+                let mut out = Vec::new();
+                (encode(text, &mut out).is_ok(), check_bounded(text, 100).is_ok(), out)
+            });
+            assert_eq!(plain, by_tokens, "{text}");
+            assert_eq!(plain.0, plain.1, "{text}");
+        }
     }
 
     #[test]
