@@ -10,7 +10,7 @@ use super::{
 use crate::{
     index::JoinedRows,
     js::{EMITTED_BYTES_MAX, KEY_BYTES_MAX, ROWS_MAX},
-    json::{Kind, Tokens, unescape, write_string},
+    json::{Kind, Tokens, plain_bytes, unescape, write_string},
 };
 
 /// So many steps are left to the engine, which has a clock. They take a few milliseconds: other indexes wait for this thread.
@@ -21,6 +21,8 @@ const LEVELS_MAX: usize = 1000;
 const BYTES_OF_A_STEP: usize = 16;
 /// An element before this is looked for from the beginning of its array. For others, and for lengths, all elements are noted.
 const NEAR: usize = 4;
+/// So many elements most arrays have at most.
+const ELEMENTS: usize = 16;
 /// Arrays whose elements are noted, at most.
 const NOTED_MAX: usize = 8;
 
@@ -355,6 +357,12 @@ impl<'a> Run<'a, '_> {
             self.elements(text)?.get(at).copied()
         } else {
             self.takes(text.len())?;
+            if at == 0
+                && let Some(first) = first_string(text)
+            {
+                self.takes(first.len())?;
+                return Some(Value::Text(Cow::Borrowed(first)));
+            }
             let mut tokens = Tokens::new(text);
             (tokens.next().ok()??.kind == Kind::Array).then_some(())?;
             let mut element = tokens.next_element().ok()?;
@@ -377,7 +385,7 @@ impl<'a> Run<'a, '_> {
                 self.takes(text.len())?;
                 let mut tokens = Tokens::new(text);
                 (tokens.next().ok()??.kind == Kind::Array).then_some(())?;
-                let mut elements = Vec::new();
+                let mut elements = Vec::with_capacity(ELEMENTS);
                 while let Some(element) = tokens.next_element().ok()? {
                     // What is noted of an element takes as much as many a text.
                     self.takes(0)?;
@@ -393,6 +401,13 @@ impl<'a> Run<'a, '_> {
         };
         self.arrays.get(at).map(|(_, elements)| elements.as_slice())
     }
+}
+
+/// The first element of an array, where that is a string without blanks before it and without escape sequences.
+fn first_string(array: &str) -> Option<&str> {
+    let inside = array.strip_prefix("[\"")?;
+    let (text, rest) = inside.split_at_checked(plain_bytes(inside.as_bytes()))?;
+    rest.starts_with('"').then_some(text)
 }
 
 /// Calls something with each member of an object: its name and the text of its value.
