@@ -87,6 +87,14 @@ impl Sample {
         self.nodes.iter().filter_map(share).fold(0.0, f64::max)
     }
 
+    /// Share of its quota that keys and metadata take, on the node where that is most.
+    #[must_use]
+    pub fn floor_share(&self) -> f64 {
+        let share =
+            |node: &BTreeMap<String, f64>| Some(node.get("settee_mem_floor")? / node.get("ep_max_size")?);
+        self.nodes.iter().filter_map(share).fold(0.0, f64::max)
+    }
+
     /// What belongs into the report's timeline.
     fn telling(&self) -> BTreeMap<&str, f64> {
         let names = self.nodes.iter().flat_map(BTreeMap::keys).filter(|name| is_telling(name));

@@ -34,12 +34,13 @@ const MEMORY_SLACK: f64 = 1.05;
 const RESIDENT_SLACK: f64 = 1.10;
 const SHARED_BYTES: f64 = 24.0 * MIB;
 
-/// Alerts that come before the first refused write where writers are slowed down for what is dirty. The others are no part of this:
-/// the pager finds values to eject, so memory need not come close to the quota. The queue for the disk and the lag of
-/// replicas swing while writers are slowed down for them. Too few reads wait for the disk, and forecasts need a day.
-const BEFORE_PACED: &[&str] = &["writes_paced"];
+/// An alert is due once its condition was seen by so many looks in a row. Nodes look once a second as well, and hear of each other's
+/// alerts a moment later. A bucket that is full sooner leaves no time for an alert.
+const DUE_LOOKS: u32 = 3;
 /// The step of memory pressure from which on writers are slowed down.
 const PACED_STEP: f64 = 3.0;
+/// Keys and metadata take more than half of the quota, and not just so.
+const FLOOR_SHARE: f64 = 0.52;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -67,40 +68,58 @@ pub struct Press {
     breaks_expected: bool,
 }
 
-/// Whether operators heard of what comes before clients did.
+/// Whether operators heard of what comes before clients did. Two alerts have to come before the first refused write, each once its
+/// condition holds. The others are no part of this: the pager finds values to eject, so memory need not come close to the
+/// quota. The queue for the disk and the lag of replicas swing while writers are slowed down for them. Too few reads wait for
+/// the disk, and forecasts need a day.
 #[derive(Default)]
 pub struct Warned {
     looks: u32,
     /// By alert, the look that saw it first.
     alerts: BTreeMap<String, u32>,
+    /// By alert, the looks in a row that saw its condition. From the first refused write on they stay.
+    held: BTreeMap<&'static str, u32>,
     /// The look that saw the first refused write.
     refused: Option<u32>,
-    /// The latest looks in a row that saw writers slowed down, or worse.
-    paced: u32,
-    /// Whether writers were slowed down for longer than nodes take to look for alerts, or refused.
-    is_pressed: bool,
 }
 
 impl Warned {
     /// A second's look at what fires. `refused`: how many writes were refused until now.
     pub fn look(&mut self, rest: &Rest, sample: &Sample, refused: u64) {
-        let is_paced = sample.get("ep_pressure_step") >= PACED_STEP;
-        self.paced = if is_paced { self.paced + 1 } else { 0 };
-        self.is_pressed |= self.paced > 1;
         let firing = rest.get_json("/settee/alerts").ok();
         let firing = firing.as_ref().and_then(|alerts| alerts["firing"].as_array());
         let names = firing.into_iter().flatten().filter_map(|alert| alert["name"].as_str());
-        self.note(names, refused);
+        let holds = [
+            ("writes_paced", sample.get("ep_pressure_step") >= PACED_STEP),
+            ("metadata_share", sample.floor_share() > FLOOR_SHARE),
+        ];
+        self.note(names, holds, refused);
     }
 
-    fn note<'a>(&mut self, names: impl Iterator<Item = &'a str>, refused: u64) {
+    fn note<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+        holds: [(&'static str, bool); 2],
+        refused: u64,
+    ) {
         self.looks += 1;
         for name in names {
             self.alerts.entry(name.to_owned()).or_insert(self.looks);
         }
         if refused > 0 {
             self.refused.get_or_insert(self.looks);
-            self.is_pressed = true;
+            return;
+        }
+        for (name, is_so) in holds {
+            let looks = self.held.entry(name).or_default();
+            // What was due once stays due.
+            *looks = if is_so {
+                *looks + 1
+            } else if *looks < DUE_LOOKS {
+                0
+            } else {
+                *looks
+            };
         }
     }
 
@@ -109,20 +128,27 @@ impl Warned {
         self.alerts.get(name).is_some_and(|look| self.refused.is_none_or(|refused| *look <= refused))
     }
 
-    /// An alert has to come before clients see an error, and so has each of these. All that fired are told.
-    pub fn judge(&self, before: &[&str], checks: &mut Checks) {
+    /// What was seen, by looks.
+    fn found(&self) -> String {
         let refused = self.refused.map_or("none".to_owned(), |look| format!("at {look} s"));
         let seen: Vec<_> = self.alerts.iter().map(|(name, look)| format!("{name} at {look} s")).collect();
-        let found = format!("first refused write {refused}; {}", found_or_none(&seen));
+        format!("first refused write {refused}; {}", found_or_none(&seen))
+    }
+
+    /// Any alert has to come before clients see an error.
+    fn judge_any(&self, checks: &mut Checks) {
         let is_any = self.alerts.keys().any(|name| self.is_before(name));
-        checks.add("an alert fires before a write is refused", is_any, found.clone());
-        for name in before {
-            checks.add(
-                format!("{name} fires before a write is refused"),
-                self.is_before(name),
-                found.clone(),
-            );
+        checks.add("an alert fires before a write is refused", is_any, self.found());
+    }
+
+    /// So has each whose condition held long enough; how many these are.
+    pub fn judge_each(&self, checks: &mut Checks) -> usize {
+        let due = self.held.iter().filter(|(_, looks)| **looks >= DUE_LOOKS).map(|(name, _)| *name);
+        let due: Vec<_> = due.collect();
+        for name in &due {
+            checks.add(format!("{name} fires before a write is refused"), self.is_before(name), self.found());
         }
+        due.len()
     }
 }
 
@@ -199,8 +225,8 @@ impl Press {
         let found =
             format!("{inserted} of {} documents in {:.1} s", self.fill, began.elapsed().as_secs_f64());
         checks.add("the loaders get everything in", inserted >= self.fill, found);
-        // A disk that keeps up with these loaders slows nobody down.
-        warned.judge(if warned.is_pressed { BEFORE_PACED } else { &[] }, checks);
+        warned.judge_any(checks);
+        warned.judge_each(checks);
         Ok(inserted >= self.fill)
     }
 
@@ -434,23 +460,38 @@ pub fn found_or_none(found: &[String]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_alert_that_comes_after_the_first_refused_write_is_too_late() {
-        let mut warned = Warned::default();
-        warned.note(["first"].into_iter(), 0);
-        warned.note(["first", "same"].into_iter(), 3);
-        warned.note(["late"].into_iter(), 9);
-        let judged = ["first", "same", "late", "never"].map(|name| warned.is_before(name));
-        assert_eq!(judged, [true, true, false, false]);
-        let mut checks = Checks::default();
-        warned.judge(&["first", "late"], &mut checks);
-        assert_eq!((checks.made(), checks.failed()), (3, 1));
+    fn holds(paced: bool, metadata: bool) -> [(&'static str, bool); 2] {
+        [("writes_paced", paced), ("metadata_share", metadata)]
     }
 
     #[test]
-    fn an_alert_without_a_refusal_is_in_time() {
+    fn an_alert_that_comes_after_the_first_refused_write_is_too_late() {
         let mut warned = Warned::default();
-        warned.note(["first"].into_iter(), 0);
-        assert!(warned.is_before("first") && !warned.is_before("never") && !warned.is_pressed);
+        warned.note(["writes_paced"].into_iter(), holds(true, true), 0);
+        warned.note([].into_iter(), holds(true, true), 0);
+        warned.note([].into_iter(), holds(true, true), 0);
+        warned.note(["same"].into_iter(), holds(false, true), 3);
+        warned.note(["metadata_share"].into_iter(), holds(false, true), 9);
+        let judged = ["writes_paced", "same", "metadata_share", "never"].map(|name| warned.is_before(name));
+        assert_eq!(judged, [true, true, false, false]);
+        let mut checks = Checks::default();
+        assert_eq!(warned.judge_each(&mut checks), 2);
+        assert_eq!((checks.made(), checks.failed()), (2, 1));
+    }
+
+    #[test]
+    fn an_alert_is_due_once_its_condition_has_lasted() {
+        let mut warned = Warned::default();
+        for is_paced in [true, true, false, true, true] {
+            warned.note(["writes_paced"].into_iter(), holds(is_paced, false), 0);
+        }
+        let mut checks = Checks::default();
+        assert_eq!(warned.judge_each(&mut checks), 0, "it came and went between two looks");
+        warned.note([].into_iter(), holds(true, false), 0);
+        warned.note([].into_iter(), holds(false, true), 0);
+        // What holds only from the first refusal on left no time.
+        warned.note([].into_iter(), holds(false, true), 1);
+        assert_eq!(warned.judge_each(&mut checks), 1);
+        assert_eq!((checks.made(), checks.failed()), (1, 0));
     }
 }
