@@ -76,7 +76,7 @@ impl Streams {
         self.open.remove(&vb);
     }
 
-    /// Who wants which feed has changed: all of them are looked at again.
+    /// The indexes of the lane, or what they want, have changed: all feeds are looked at again.
     pub(super) fn look_again(&mut self) {
         self.open.values_mut().for_each(|stream| stream.is_settled = false);
     }
