@@ -88,6 +88,8 @@ pub(crate) struct Shelf {
     pub(crate) is_full: bool,
     /// Syncs of the data fail, and what they did not write is taken for written.
     pub(crate) syncs_fail: bool,
+    /// They did once: indexes may be damaged, and are built anew by those that find that.
+    pub(crate) has_lost_syncs: bool,
     /// Bits of the data are not what was written.
     pub(crate) is_rotten: bool,
     /// They lack what was written since they were as they are: see [`Shelf::restore`].
@@ -118,6 +120,7 @@ impl Shelf {
             indexes,
             is_full,
             syncs_fail,
+            has_lost_syncs: false,
             is_rotten,
             is_old,
             shards,
@@ -157,6 +160,7 @@ impl Shelf {
     /// Whether syncs of the data, and of indexes, fail.
     pub(crate) fn set_syncs_fail(&mut self, fail: bool) {
         self.syncs_fail = fail;
+        self.has_lost_syncs |= fail;
         self.buckets.values().flatten().for_each(|disk| disk.fs.lose_syncs(fail));
         self.indexes.values().for_each(|disk| disk.lose_syncs(fail));
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base::VbId;
 use views::{
     design::DesignDocument,
-    index::{Item, NoFunctions, Partial, Snapshot, VbSet},
+    index::{IndexError, Item, NoFunctions, Partial, Snapshot, VbSet},
     query::Parameters,
 };
 
@@ -41,18 +41,19 @@ fn row(view: &str, id: &str, n: u64) -> Option<Row> {
 }
 
 /// The rows of a view in these vBuckets, in the order in which they come.
-pub(crate) fn rows(snapshot: &Snapshot, view: &str, vbs: &VbSet) -> Vec<(VbId, Row)> {
+///
+/// # Errors
+/// What the index has on the disk is damaged.
+pub(crate) fn rows(snapshot: &Snapshot, view: &str, vbs: &VbSet) -> Result<Vec<(VbId, Row)>, IndexError> {
     let place = snapshot.definition().view(view).expect("a view of the index");
     let query = Parameters::parse("reduce=false", None).unwrap().query(place.reduction.is_some()).unwrap();
-    let mut answer = snapshot.query(place, &query, vbs).unwrap();
+    let mut answer = snapshot.query(place, &query, vbs)?;
     let mut rows = Vec::new();
-    while let Some((_, item)) =
-        answer.next(&mut NoFunctions).unwrap_or_else(|error| panic!("{view}: {error}"))
-    {
+    while let Some((_, item)) = answer.next(&mut NoFunctions)? {
         let Item::Row(row) = item else { panic!("a group of {view}") };
         rows.push((row.vb, (row.key, row.docid, row.value)));
     }
-    rows
+    Ok(rows)
 }
 
 /// The reduction of a view's rows from a number on; nothing where it has none.
@@ -85,7 +86,7 @@ fn expected_reduction(source: &str, numbers: &[u64]) -> Option<String> {
 pub(crate) fn check(on: &str, design: &DesignDocument, snapshot: &Snapshot, vbs: &VbSet, numbers: &Numbers) {
     for view in &design.views {
         let name = view.name.as_str();
-        let found: Vec<Row> = rows(snapshot, name, vbs).into_iter().map(|(_, row)| row).collect();
+        let found: Vec<Row> = rows(snapshot, name, vbs).unwrap().into_iter().map(|(_, row)| row).collect();
         let mut expected: Vec<(u64, Row)> =
             numbers.iter().filter_map(|(id, n)| Some((*n, row(name, id, *n)?))).collect();
         if name != "i" {

@@ -259,8 +259,9 @@ impl World {
         let Some(after) = self.contents(query.node, info, &query.terms) else { return Step::Left };
         let vbs: VbSet = query.terms.keys().copied().collect();
         let on = format!("by {} on {} of {:?}", query.name, query.node, query.bucket);
-        let all: Vec<_> =
-            query.design.views.iter().map(|view| indexes::rows(snapshot, &view.name, &vbs)).collect();
+        let Some(all) = self.read_all((query.node, open), &query.design, snapshot, &vbs) else {
+            return Step::Left;
+        };
         let mut documents = 0;
         for (key, before) in &query.before {
             let vb = vb_of(info, key);
@@ -273,6 +274,28 @@ impl World {
             }
         }
         Step::Answered(documents)
+    }
+
+    /// The rows of all views. Where the index is damaged it is built anew, which has to have a reason.
+    fn read_all(
+        &self,
+        (node, open): (NodeId, &OpenBucket),
+        design: &DesignDocument,
+        snapshot: &Snapshot,
+        vbs: &VbSet,
+    ) -> Option<Vec<Vec<(VbId, indexes::Row)>>> {
+        let read: Result<Vec<_>, _> =
+            design.views.iter().map(|view| indexes::rows(snapshot, &view.name, vbs)).collect();
+        let may_be_damaged = self.machines.get(&node).is_some_and(|machine| machine.shelf.has_lost_syncs);
+        match read {
+            Ok(read) => Some(read),
+            Err(error) => {
+                assert!(may_be_damaged && error.needs_rebuild(), "on {node}, whose disk is good: {error}");
+                let running = open.indexing.running.as_ref()?;
+                running.indexer.report_damage(&design.signature());
+                None
+            }
+        }
     }
 
     // ---- the end --------------------------------------------------------------------------------------------------
@@ -305,7 +328,8 @@ impl World {
             for (node, open) in self.all_open(info) {
                 let wanted = newest_of(open);
                 for (name, document) in info.design_documents.iter() {
-                    let signature = parsed(&document.text).signature();
+                    let design = parsed(&document.text);
+                    let signature = design.signature();
                     let Some(running) = &open.indexing.running else {
                         let _ = writeln!(behind, "{node} has no indexes of {:?}", info.uuid);
                         continue;
@@ -313,7 +337,11 @@ impl World {
                     if is_development(name) {
                         running.indexer.ask(&signature, &wanted);
                     }
-                    if !matches!(running.indexer.waited(&signature, &wanted), Ok(Some(_))) {
+                    let vbs: VbSet = wanted.keys().copied().collect();
+                    let waited = running.indexer.waited(&signature, &wanted).ok().flatten();
+                    let read =
+                        waited.and_then(|snapshot| self.read_all((node, open), &design, &snapshot, &vbs));
+                    if read.is_none() {
                         let status = running.indexer.status();
                         let status = status.indexes.iter().find(|one| one.signature == signature);
                         let _ = writeln!(behind, "{name} on {node}: {status:?} {wanted:?}");
