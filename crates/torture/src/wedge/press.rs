@@ -15,6 +15,7 @@ use base::Status;
 use client::{KvConnection, Rest};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,8 +38,8 @@ const SHARED_BYTES: f64 = 24.0 * MIB;
 /// An alert is due once its condition was seen by so many looks in a row. Nodes look once a second as well, and hear of each other's
 /// alerts a moment later. A bucket that is full sooner leaves no time for an alert.
 const DUE_LOOKS: u32 = 3;
-/// The step of memory pressure from which on writers are slowed down.
-const PACED_STEP: f64 = 3.0;
+/// The step of memory pressure at which writers are slowed down. At the next one they are refused, which is another alert.
+const PACED_STEP: Range<f64> = 3.0..4.0;
 /// Keys and metadata take more than half of the quota, and not just so.
 const FLOOR_SHARE: f64 = 0.52;
 
@@ -86,12 +87,15 @@ pub struct Warned {
 impl Warned {
     /// A second's look at what fires. `refused`: how many writes were refused until now.
     pub fn look(&mut self, rest: &Rest, sample: &Sample, refused: u64) {
-        let firing = rest.get_json("/settee/alerts").ok();
-        let firing = firing.as_ref().and_then(|alerts| alerts["firing"].as_array());
+        let told = rest.get_json("/settee/alerts").ok();
+        let firing = told.as_ref().and_then(|alerts| alerts["firing"].as_array());
         let names = firing.into_iter().flatten().filter_map(|alert| alert["name"].as_str());
+        // What nobody could be asked about is no alert that is lacking.
+        let is_told =
+            told.as_ref().is_some_and(|alerts| alerts["missingNodes"].as_array().is_some_and(Vec::is_empty));
         let holds = [
-            ("writes_paced", sample.get("ep_pressure_step") >= PACED_STEP),
-            ("metadata_share", sample.floor_share() > FLOOR_SHARE),
+            ("writes_paced", is_told && PACED_STEP.contains(&sample.get("ep_pressure_step"))),
+            ("metadata_share", is_told && sample.floor_share() > FLOOR_SHARE),
         ];
         self.note(names, holds, refused);
     }
