@@ -10,7 +10,6 @@ mod repeated;
 mod trail;
 
 use std::{
-    net::SocketAddr,
     path::Path,
     sync::{
         Arc,
@@ -21,10 +20,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use cluster::{
-    AuditPolicy,
-    auth::{Domain, INTERNAL_USER},
-};
+use cluster::{AuditPolicy, auth::Domain};
 use dataplane::shared::{self, LoginEvent};
 use http::AuditKind;
 use parking_lot::Mutex;
@@ -97,7 +93,7 @@ impl Writer {
     fn tell(&mut self, counted: [Vec<Summary>; COUNTED.len()]) {
         for ((name, _), summaries) in COUNTED.into_iter().zip(counted) {
             for summary in summaries {
-                if name == LOGIN_FAILURE && is_for_operators(&summary.of) {
+                if name == LOGIN_FAILURE {
                     let from = name_of(&summary.of);
                     tracing::warn!(%from, count = summary.count, "more logins failed; see audit.log for the first one");
                 }
@@ -112,12 +108,9 @@ impl Writer {
         }
         let member = if matches!(summary.of, Sender::User(_)) { "user" } else { "peer" };
         let of = name_of(&summary.of);
-        let mut line =
-            json!({ "name": name, member: of, "repeated": summary.count, "within_secs": WINDOW.as_secs() });
-        if matches!(summary.of, Sender::Node(_)) {
-            line["user"] = INTERNAL_USER.into();
-        }
-        self.write(&stamped(line));
+        self.write(&stamped(json!({
+            "name": name, member: of, "repeated": summary.count, "within_secs": WINDOW.as_secs(),
+        })));
     }
 
     fn write(&mut self, event: &Value) {
@@ -126,21 +119,9 @@ impl Writer {
     }
 }
 
-/// Whether the log tells that logins of a sender fail again and again. A node that was failed over or removed goes on asking
-/// until it hears of that. An alert tells of such a node, so the log does not.
-fn is_for_operators(sender: &Sender) -> bool {
-    !matches!(sender, Sender::Node(_))
-}
-
-/// Whose login has failed, by the address it came from.
-fn sender_of_login(user: &str, peer: Option<SocketAddr>) -> Option<Sender> {
-    let of = if user == INTERNAL_USER { Sender::Node } else { Sender::Address };
-    peer.map(|peer| of(peer.ip()))
-}
-
 fn name_of(sender: &Sender) -> String {
     match sender {
-        Sender::Address(address) | Sender::Node(address) => address.to_string(),
+        Sender::Address(address) => address.to_string(),
         Sender::User(name) => name.clone(),
         Sender::Others => "other addresses".to_owned(),
     }
@@ -233,7 +214,7 @@ pub(crate) fn record_data_plane(log: &AuditLog, event: &shared::AuditEvent) {
     let line = of_data_plane(event);
     match event {
         shared::AuditEvent::LoginFailed(login) => {
-            log.record_counted(sender_of_login(&login.user, login.peer), line);
+            log.record_counted(login.peer.map(|peer| Sender::Address(peer.ip())), line);
         }
         shared::AuditEvent::LoginSucceeded(login) => {
             log.record_counted(Some(Sender::User(login.user.clone())), line);
@@ -249,9 +230,7 @@ pub(crate) fn record_rest(log: &AuditLog, event: &http::AuditEvent) {
     let user = || Some(Sender::User(event.user.name.clone()));
     match (event.kind, event.subject.as_str()) {
         (AuditKind::SettingsChanged, "audit") => log.record_always(line),
-        (AuditKind::LoginFailure, _) => {
-            log.record_counted(sender_of_login(&event.user.name, event.peer), line);
-        }
+        (AuditKind::LoginFailure, _) => log.record_counted(address(), line),
         (AuditKind::AccessDenied, _) if event.user.domain == Domain::Anonymous => {
             log.record_counted(address(), line);
         }
@@ -363,35 +342,6 @@ mod tests {
             (&lines[0], lines.iter().filter_map(|line| line["repeated"].as_u64()).sum::<u64>());
         assert_eq!((&first["user"], counted), (&json!("guess"), 99_999), "{text}");
         assert!(lines.len() < 10, "{text}");
-    }
-
-    #[test]
-    fn logins_of_nodes_that_fail_are_counted_apart_from_those_of_clients_and_not_told_in_the_log() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("audit.log");
-        let log = AuditLog::open(&path).unwrap();
-        for (user, times) in [(INTERNAL_USER, 4), ("guess", 3)] {
-            let login = LoginEvent {
-                user: user.into(),
-                domain: None,
-                mechanism: "PLAIN",
-                peer: Some("10.0.0.1:4000".parse().unwrap()),
-                local: None,
-            };
-            (0..times).for_each(|_| record_data_plane(&log, &shared::AuditEvent::LoginFailed(login.clone())));
-        }
-        drop(log);
-        let text = std::fs::read_to_string(path).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let mut repeated: Vec<_> = lines
-            .filter_map(|line| Some((line["repeated"].as_u64()?, line["user"].as_str().map(str::to_owned))))
-            .collect();
-        repeated.sort();
-        assert_eq!(repeated, [(2, None), (3, Some(INTERNAL_USER.into()))], "{text}");
-        let peer = Some("10.0.0.1:4000".parse().unwrap());
-        let told =
-            [INTERNAL_USER, "guess"].map(|user| is_for_operators(&sender_of_login(user, peer).unwrap()));
-        assert_eq!(told, [false, true]);
     }
 
     #[test]

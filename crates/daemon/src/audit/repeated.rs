@@ -29,8 +29,6 @@ pub(crate) struct Repeated {
 pub(crate) enum Sender {
     /// Anybody at an address, or in the network that it stands for.
     Address(IpAddr),
-    /// Nodes at an address, or what gives itself out for one: logins of the user that stands for nodes.
-    Node(IpAddr),
     /// A user who has logged in.
     User(String),
     /// All that are not counted apart.
@@ -63,7 +61,6 @@ impl Repeated {
     pub(crate) fn note(&mut self, of: Sender, now: Instant) -> bool {
         let of = match of {
             Sender::Address(address) => Sender::Address(network_of(address)),
-            Sender::Node(address) => Sender::Node(network_of(address)),
             of => of,
         };
         let is_counted = self.counts.contains_key(&of) || self.counts.len() < SENDERS_MAX;

@@ -298,9 +298,7 @@ fn finish(
         call.session.failed_logins += 1;
         // The answer is the last one on this connection.
         call.session.quitting |= call.session.failed_logins >= FAILURES_MAX;
-        // Nodes that were removed go on asking until they hear of it. They are no clients with a wrong password.
-        let is_of_client = u64::from(user != INTERNAL_USER);
-        call.context.shared.totals.auth_errors.fetch_add(is_of_client, Ordering::Relaxed);
+        call.context.shared.totals.auth_errors.fetch_add(1, Ordering::Relaxed);
         call.context.shared.audit(AuditEvent::LoginFailed(event));
         return Err(Stop::Status(Status::AuthError));
     };

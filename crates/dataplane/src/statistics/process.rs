@@ -36,10 +36,8 @@ pub(crate) static CONNECTIONS: &[Row<F>] = &[
     gauge(&["max_connections"], Unit::Count, "Connections that may be open at once.", |f: &F| {
         f.connections_max.into()
     }),
-    counter(&["auth_errors"], Unit::Count, "Failed logins of clients on the data ports.", |f: &F| {
-        f.auth_errors.into()
-    })
-    .metrics(&[Metric::new("kv_auth_errors")]),
+    counter(&["auth_errors"], Unit::Count, "Failed logins on the data ports.", |f: &F| f.auth_errors.into())
+        .metrics(&[Metric::new("kv_auth_errors")]),
     counter(&["bytes_read"], Unit::Bytes, "Bytes that clients have sent.", |f: &F| f.bytes_read.into())
         .metrics(&[Metric::new("kv_read_bytes")]),
     counter(&["bytes_written"], Unit::Bytes, "Bytes that clients were sent.", |f: &F| f.bytes_written.into())

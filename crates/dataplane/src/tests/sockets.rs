@@ -358,8 +358,6 @@ fn wrong_secrets_of_nodes_count_for_their_address_and_the_right_one_always_passe
     let mut client = Client::connect(address);
     assert_eq!(log_in(&mut client, "stranger", "wrong"), Status::TemporaryFailure, "the address guesses");
     assert_eq!(log_in(&mut client, "@settee", "between nodes"), Status::Success);
-    let auth_errors = || node.shared.totals.auth_errors.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(auth_errors(), 0, "a node is no client with a wrong password");
     workers.stop(Duration::from_secs(1));
 }
 
