@@ -34,9 +34,9 @@ SWITCHES = [
     # Histograms of operations and phases, and the slow-operation log, with the clock readings for them.
     (
         "crates/dataplane/src/request",
-        "        let now = Instant::now();\n        let mut slow = None;",
+        "        let now = Reading::now();\n        let mut slow = None;",
         f"        if {OUT} {{\n            self.ran.clear();\n            return (answered, None);\n        }}\n"
-        "        let now = Instant::now();\n        let mut slow = None;",
+        "        let now = Reading::now();\n        let mut slow = None;",
     ),
     # Hot documents and clients.
     ("crates/dataplane/src/request", "        if context.is_drawn() {", f"        if !{OUT} && context.is_drawn() {{"),
