@@ -34,7 +34,7 @@ impl Bucket {
         let Some(mut expiry) = shard.cold_expiry.try_lock() else { return false };
         let pass = expiry.pass.take();
         let (is_at_work, pass) = if shard.queued_fetches() < QUEUED_MAX {
-            let pass = pass.or_else(|| self.begin_pass(shard, now));
+            let pass = pass.or_else(|| expiry.search.run(now, || self.begin_pass(shard, now)));
             (pass.is_some(), pass.and_then(|pass| self.go_on(pass, now)))
         } else {
             (false, pass.and_then(|pass| self.wait(pass, now)))

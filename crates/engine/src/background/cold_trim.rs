@@ -13,7 +13,7 @@
 //! So no key is missing from the new list, and none is taken off it that is not there. A key whose document was deleted since
 //! the keys were read may be on it: that makes a look-up. The pass can end at any time without harm.
 
-use base::{DocKey, Seqno, VbId};
+use base::{DocKey, Now, Seqno, VbId};
 use storage::{BackfillOptions, RecordKind};
 
 use crate::{
@@ -47,9 +47,10 @@ enum Step {
 
 impl Bucket {
     /// A step of making cold keys anew; whether there is more to do at once.
-    pub(crate) fn trim_cold(&self, shard: &Shard) -> bool {
+    pub(crate) fn trim_cold(&self, shard: &Shard, now: Now) -> bool {
         let Some(mut trim) = shard.cold_trim.try_lock() else { return false };
-        let Some(mut pass) = trim.pass.take().or_else(|| self.begin_trim(shard)) else { return false };
+        let pass = trim.pass.take().or_else(|| trim.search.run(now, || self.begin_trim(shard)));
+        let Some(mut pass) = pass else { return false };
         let is_in_the_way = shard.queued_fetches() >= QUEUED_MAX;
         let step = if is_in_the_way { Step::Done } else { self.trim_on(shard, &mut pass) };
         if is_in_the_way {

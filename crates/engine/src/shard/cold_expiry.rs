@@ -3,12 +3,14 @@
 use base::VbId;
 use storage::Backfill;
 
-use crate::{api::pressure::Pool, pressure::pools::Pools};
+use crate::{api::pressure::Pool, pressure::pools::Pools, shard::search::Search};
 
 /// The pass that a shard is in.
 #[derive(Default)]
 pub(crate) struct ColdExpiry {
     pub(crate) pass: Option<Pass>,
+    /// For the vBucket of the next pass.
+    pub(crate) search: Search,
     /// Its memory, as the pools know it.
     pub(crate) accounted: u64,
 }

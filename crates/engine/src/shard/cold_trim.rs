@@ -3,10 +3,14 @@
 use base::{DocKey, HashedKey, Seqno, VbId};
 use storage::Backfill;
 
+use crate::shard::search::Search;
+
 /// The pass that a shard is in.
 #[derive(Default)]
 pub(crate) struct ColdTrim {
     pub(crate) pass: Option<Pass>,
+    /// For the vBucket of the next pass.
+    pub(crate) search: Search,
     /// Its memory, as the pools know it.
     pub(crate) accounted: u64,
 }

@@ -12,6 +12,7 @@ pub(crate) mod deferred;
 pub(crate) mod failures;
 pub(crate) mod fetch_queue;
 pub(crate) mod reset;
+pub(crate) mod search;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
