@@ -170,14 +170,15 @@ impl Connection {
         with_protocol!(&mut self.spoken, protocol => protocol.pump(turn))
     }
 
-    /// Marks a parked request whose slow work is done.
+    /// Marks a parked request whose slow work is done. What none waits for any more is dropped.
     pub(crate) fn complete(&mut self, ticket: u64, completion: Completion) {
         let requests = with_protocol!(&mut self.spoken, protocol => protocol.client_mut());
-        let Some(place) = requests.and_then(|requests| requests.waiting.wake_with(ticket)) else { return };
+        let place = requests.and_then(|requests| requests.waiting.wake_with(ticket, &completion));
+        let Some(place) = place else { return };
         *place = Some(match completion {
-            Completion::Gathered { first, others } => {
+            Completion::Gathered { asked, first, others } => {
                 self.session.ahead.fill(others);
-                Completion::Forwarded(first)
+                Completion::Forwarded { asked, answer: first }
             }
             other => other,
         });

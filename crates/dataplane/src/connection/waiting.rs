@@ -87,12 +87,22 @@ impl Waiting {
 
     /// Marks a request for execution. Unknown tickets were answered already.
     pub(super) fn wake(&mut self, ticket: u64) {
-        let _ = self.wake_with(ticket);
+        if let Some(parked) = self.parked.iter_mut().find(|parked| parked.ticket == ticket) {
+            parked.ready = true;
+        }
     }
 
-    /// As [`Waiting::wake`]; the place for what became of slow work done for it.
-    pub(super) fn wake_with(&mut self, ticket: u64) -> Option<&mut Option<Completion>> {
+    /// As [`Waiting::wake`]; the place for what became of slow work done for it. None where the request waits for something else by
+    /// now: a late answer is not that of what was asked for next.
+    pub(super) fn wake_with(
+        &mut self,
+        ticket: u64,
+        completion: &Completion,
+    ) -> Option<&mut Option<Completion>> {
         let parked = self.parked.iter_mut().find(|parked| parked.ticket == ticket)?;
+        if !parked.stage.awaits(completion) {
+            return None;
+        }
         parked.ready = true;
         Some(&mut parked.completion)
     }

@@ -33,6 +33,7 @@ use crate::{
     state::{
         asking::{Job, Lane, Peer, status_of},
         completion::{Completion, Unanswered},
+        errand::Errand,
     },
 };
 use together::Retrieval;
@@ -72,27 +73,31 @@ pub(crate) fn ask(
     context: &Context,
 ) -> Stop {
     let now = context.now.mono_millis;
-    let before = resumed.and_then(|resumed| match resumed.stage {
-        Stage::Forward(forwarding) => Some((forwarding, resumed.timed_out)),
+    let before = resumed.and_then(|resumed| match &resumed.stage {
+        Stage::Forward(forwarding) => Some(forwarding),
         _ => None,
     });
-    let until = before.map_or(now + FORWARD_MILLIS, |(forwarding, _)| forwarding.until);
+    let until = before.map_or(now + FORWARD_MILLIS, |forwarding| forwarding.until);
     if now >= until {
         return Stop::Status(Status::TemporaryFailure);
     }
-    let rest = Stop::Park(Stage::Forward(Forwarding { until, sent: false }), Some(now + AGAIN_MILLIS));
-    let came_back = before.is_some_and(|(forwarding, _)| forwarding.sent);
+    let rest = Stop::Park(Stage::Forward(Forwarding { until, sent: None }), Some(now + AGAIN_MILLIS));
+    let came_back = before.is_some_and(|forwarding| forwarding.sent.is_some());
     let Some(peer) = owner(session, vb, context).filter(|_| !came_back) else { return rest };
     let Some(packet) = packet else { return Stop::Status(Status::Invalid) };
+    let errand = Errand::new();
+    let asked = errand.asked_by(waiter);
     let behind = behind();
     let submitted = if behind.is_empty() {
-        let job = Job::one(waiter, lane_of(session, &packet), packet, &context.shared.account);
+        let job = Job::one(asked, lane_of(session, &packet), packet, &context.shared.account);
         context.shared.forward.submit(peer, waiter.connection, job, &context.snapshot.metadata)
     } else {
-        together::ask(session, (peer, packet), behind, waiter, context)
+        together::ask(session, (peer, packet), behind, asked, context)
     };
     match submitted {
-        Ok(()) => Stop::Park(Stage::Forward(Forwarding { until, sent: true }), Some(now + ANSWER_MILLIS)),
+        Ok(()) => {
+            Stop::Park(Stage::Forward(Forwarding { until, sent: Some(errand) }), Some(now + ANSWER_MILLIS))
+        }
         Err(status) => Stop::Status(status),
     }
 }
@@ -123,19 +128,18 @@ pub(crate) fn arrived(
     let Some(Resumed { stage: Stage::Forward(forwarding), completion, timed_out, .. }) = resumed else {
         return Ok(None);
     };
-    if !forwarding.sent {
+    if forwarding.sent.is_none() {
         return Ok(None);
     }
     let unknown = if repeatable { Ok(None) } else { Err(Stop::Status(Status::Internal)) };
     match completion.take() {
-        Some(Completion::Forwarded(Ok(packet))) => verdict(packet),
-        Some(Completion::Forwarded(Err(Unanswered::Unsent))) => Ok(None),
+        Some(Completion::Forwarded { answer: Ok(packet), .. }) => verdict(packet),
+        Some(Completion::Forwarded { answer: Err(Unanswered::Unsent), .. }) => Ok(None),
         Some(_) => unknown,
         None if *timed_out => unknown,
-        // Woken for nothing, by what the request had waited for before. Asked again, its owner would carry it out twice, and the first
-        // answer would be taken for that of the key behind it.
+        // Woken for nothing, by what the request had waited for before. Asked again, its owner would carry it out twice.
         None => {
-            let again = Stage::Forward(*forwarding);
+            let again = Stage::Forward(forwarding.clone());
             Err(Stop::Park(again, Some(context.now.mono_millis + ANSWER_MILLIS)))
         }
     }

@@ -9,7 +9,6 @@
 use std::{collections::HashMap, sync::Arc};
 
 use base::{Status, VbId, VbRole};
-use engine::Waiter;
 use protocol::binary::{Decoded, Opcode, Request as Packet, decode_frame_within, validate};
 
 use super::{is_repeatable, owner};
@@ -18,6 +17,7 @@ use crate::{
     state::{
         asking::{Job, Peer},
         completion::{Bytes, Unanswered},
+        errand::Asked,
         gathering::Gathering,
     },
 };
@@ -77,7 +77,7 @@ fn is_elsewhere(session: &Session, vb: VbId) -> bool {
     role.is_some_and(|(role, _)| role != VbRole::Active)
 }
 
-/// Asks for a document, and those behind it; `waiter` is told when all have been answered.
+/// Asks for a document, and those behind it; the asker is told when all have been answered.
 ///
 /// # Errors
 /// When the first cannot be asked for now.
@@ -85,7 +85,7 @@ pub(super) fn ask(
     session: &Session,
     first: (Peer, Vec<u8>),
     behind: Vec<Retrieval>,
-    waiter: Waiter,
+    asked: Asked,
     context: &Context,
 ) -> Result<(), Status> {
     let (first_peer, packet) = first;
@@ -98,15 +98,15 @@ pub(super) fn ask(
         }
     }
     let own = by_peer.remove(&first_peer).unwrap_or_default();
-    let gathering = Arc::new(Gathering::new(waiter, keys));
+    let connection = asked.waiter.connection;
+    let gathering = Arc::new(Gathering::new(asked, keys));
     let (forward, account) = (&context.shared.forward, &context.shared.account);
     let metadata = &context.snapshot.metadata;
     let packets: Vec<_> = std::iter::once((0, packet)).chain(own).collect();
-    forward.submit(first_peer, waiter.connection, Job::part(&gathering, packets, account), metadata)?;
+    forward.submit(first_peer, connection, Job::part(&gathering, packets, account), metadata)?;
     for (peer, packets) in by_peer {
         let places: Vec<usize> = packets.iter().map(|(place, _)| *place).collect();
-        if forward.submit(peer, waiter.connection, Job::part(&gathering, packets, account), metadata).is_err()
-        {
+        if forward.submit(peer, connection, Job::part(&gathering, packets, account), metadata).is_err() {
             for place in places {
                 forward.complete(gathering.put(place, Err(Unanswered::Unsent)));
             }

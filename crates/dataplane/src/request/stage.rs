@@ -9,7 +9,10 @@ use base::{Datatype, Status};
 use engine::{Mutated, Refusal, ScanHold};
 use protocol::binary::Violation;
 
-use crate::{figures::phases::Phase, state::completion::Completion};
+use crate::{
+    figures::phases::Phase,
+    state::{completion::Completion, errand::Errand},
+};
 
 /// A parked request that is executed again.
 #[derive(Debug)]
@@ -92,6 +95,17 @@ impl Stage {
         )
     }
 
+    /// Whether that is what it waits for. An answer of another node may be late, and find its request at the next thing.
+    pub(crate) fn awaits(&self, completion: &Completion) -> bool {
+        match completion {
+            Completion::Login(_) | Completion::Done(_) => matches!(self, Self::Helper),
+            Completion::Looked(_) | Completion::Changed(_) => matches!(self, Self::LargeDocument { .. }),
+            Completion::Forwarded { asked, .. } | Completion::Gathered { asked, .. } => {
+                matches!(self, Self::Forward(Forwarding { sent: Some(errand), .. }) if errand.is_of(asked))
+            }
+        }
+    }
+
     /// What the time until it goes on is counted as; none if it can go on at once.
     pub(crate) fn phase(&self) -> Option<Phase> {
         match self {
@@ -172,12 +186,12 @@ impl From<Violation> for Stop {
 }
 
 /// How far a forwarded request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Forwarding {
     /// When it is given up (monotonic milliseconds).
     pub(crate) until: u64,
-    /// Whether it is with a peer; otherwise it rests before the next try.
-    pub(crate) sent: bool,
+    /// What a peer was asked for; none while it rests before the next try.
+    pub(crate) sent: Option<Errand>,
 }
 
 /// Where a parked range scan stopped.

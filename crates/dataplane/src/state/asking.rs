@@ -27,7 +27,6 @@ use cluster::{
     Metadata,
     auth::{INTERNAL_USER, LoginPort},
 };
-use engine::Waiter;
 use protocol::{
     binary::{Decoded, HEADER_BYTES, Header, Opaque, Opcode, Request as Packet, decode_frame},
     hello::{Feature, FeatureSet},
@@ -41,6 +40,7 @@ use crate::{
     state::{
         account::{Accounted, NodeAccount, NodePool},
         completion::{Answer, Completion, Unanswered},
+        errand::Asked,
         gathering::Gathering,
         mailbox::Wakes,
     },
@@ -111,15 +111,15 @@ pub(crate) struct Job {
 #[derive(Debug)]
 enum Reader {
     /// A request for one thing.
-    One(Waiter),
+    One(Asked),
     /// A request for more; by packet, its place among that.
     Many(Arc<Gathering>, Vec<usize>),
 }
 
 impl Job {
     /// One packet.
-    pub(crate) fn one(waiter: Waiter, lane: Lane, packet: Vec<u8>, account: &Arc<NodeAccount>) -> Self {
-        Self::new(lane, packet, Reader::One(waiter), account)
+    pub(crate) fn one(asked: Asked, lane: Lane, packet: Vec<u8>, account: &Arc<NodeAccount>) -> Self {
+        Self::new(lane, packet, Reader::One(asked), account)
     }
 
     /// Those of a gathering's retrievals that go to one peer, with their places. Together they must fit a batch, but for a
@@ -148,7 +148,9 @@ impl Job {
     /// The answer to one of the packets, by its number.
     fn answer(&self, number: usize, answer: Answer, wakes: &Wakes) {
         let told = match &self.reader {
-            Reader::One(waiter) => Some((*waiter, Completion::Forwarded(answer))),
+            Reader::One(asked) => {
+                Some((asked.waiter, Completion::Forwarded { asked: asked.clone(), answer }))
+            }
             Reader::Many(gathering, places) => {
                 places.get(number).and_then(|place| gathering.put(*place, answer))
             }

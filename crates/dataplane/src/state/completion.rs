@@ -4,6 +4,8 @@ use base::Status;
 use cluster::auth::Identity;
 use engine::{LookedUp, Refusal, SubdocMutated};
 
+use crate::state::errand::Asked;
+
 /// What became of work done elsewhere.
 #[derive(Debug)]
 pub(crate) enum Completion {
@@ -12,9 +14,9 @@ pub(crate) enum Completion {
     /// How a slow command ended.
     Done(Result<(), Status>),
     /// What another node answered to a request.
-    Forwarded(Answer),
+    Forwarded { asked: Asked, answer: Answer },
     /// As before, and what was answered to retrievals behind the request: their keys and packets.
-    Gathered { first: Answer, others: Vec<Answered> },
+    Gathered { asked: Asked, first: Answer, others: Vec<Answered> },
     /// What was found in a large document.
     Looked(Result<Looked, Refusal>),
     /// How a change of a large document ended.

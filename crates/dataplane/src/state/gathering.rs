@@ -3,7 +3,10 @@
 use engine::Waiter;
 use parking_lot::Mutex;
 
-use crate::state::completion::{Answer, Bytes, Completion, Unanswered};
+use crate::state::{
+    completion::{Answer, Bytes, Completion, Unanswered},
+    errand::Asked,
+};
 
 /// Bytes of answers kept for later; what is more is asked for again in its turn.
 const KEPT_BYTES: usize = 1 << 20;
@@ -11,7 +14,7 @@ const KEPT_BYTES: usize = 1 << 20;
 /// Collects the answers to what was asked for together.
 #[derive(Debug)]
 pub(crate) struct Gathering {
-    waiter: Waiter,
+    asked: Asked,
     state: Mutex<State>,
 }
 
@@ -26,10 +29,10 @@ struct State {
 
 impl Gathering {
     /// Of one retrieval, and of those keys behind it.
-    pub(crate) fn new(waiter: Waiter, keys: Vec<Bytes>) -> Self {
+    pub(crate) fn new(asked: Asked, keys: Vec<Bytes>) -> Self {
         let missing = 1 + keys.len();
         let others = keys.into_iter().map(|key| (key, None)).collect();
-        Self { waiter, state: Mutex::new(State { first: Err(Unanswered::Lost), others, kept: 0, missing }) }
+        Self { asked, state: Mutex::new(State { first: Err(Unanswered::Lost), others, kept: 0, missing }) }
     }
 
     /// Takes an answer: place 0 is the first retrieval's. With the last one, whom to tell what.
@@ -37,7 +40,7 @@ impl Gathering {
         let mut state = self.state.lock();
         state.missing = state.missing.saturating_sub(1);
         state.take(place, answer);
-        (state.missing == 0).then(|| (self.waiter, state.completion()))
+        (state.missing == 0).then(|| (self.asked.waiter, state.completion(self.asked.clone())))
     }
 }
 
@@ -53,29 +56,30 @@ impl State {
         }
     }
 
-    fn completion(&mut self) -> Completion {
+    fn completion(&mut self, asked: Asked) -> Completion {
         let first = std::mem::replace(&mut self.first, Err(Unanswered::Lost));
         let others = std::mem::take(&mut self.others).into_iter();
         let others = others.filter_map(|(key, packet)| Some((key, packet?))).collect();
-        Completion::Gathered { first, others }
+        Completion::Gathered { asked, first, others }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::errand::Errand;
 
     const WAITER: Waiter = Waiter { worker: 0, connection: 1, ticket: 2 };
 
     #[test]
     fn a_waiter_is_told_once_and_what_is_too_much_is_left_out() {
         let keys = [&b"a"[..], b"b", b"c"].map(Box::from).to_vec();
-        let gathering = Gathering::new(WAITER, keys);
+        let gathering = Gathering::new(Errand::new().asked_by(WAITER), keys);
         let packet = |bytes: usize| Ok(vec![7; bytes].into());
         assert!(gathering.put(1, packet(10)).is_none());
         assert!(gathering.put(3, packet(KEPT_BYTES)).is_none());
         assert!(gathering.put(2, Err(Unanswered::Lost)).is_none());
-        let Some((WAITER, Completion::Gathered { first: Ok(first), others })) =
+        let Some((WAITER, Completion::Gathered { first: Ok(first), others, .. })) =
             gathering.put(0, packet(2 * KEPT_BYTES))
         else {
             panic!("all are here");

@@ -6,6 +6,7 @@ pub mod account;
 pub(crate) mod asking;
 pub(crate) mod completion;
 pub(crate) mod dcp_totals;
+pub(crate) mod errand;
 pub(crate) mod flagged;
 pub(crate) mod forwarder;
 pub(crate) mod gathering;

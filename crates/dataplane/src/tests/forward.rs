@@ -24,12 +24,13 @@ use crate::{
         account::{NodeAccount, NodePool},
         asking::{Job, Lane, Peer},
         completion::Completion,
+        errand::Errand,
         forwarder::Forwarder,
         mailbox::Wakes,
     },
 };
 
-const BUCKET: &str = "cache";
+pub(super) const BUCKET: &str = "cache";
 
 /// Two nodes; the first serves the memcached port and half of the bucket, the second the other half.
 struct Pair {
@@ -87,7 +88,7 @@ fn far_key(node: &Node) -> String {
 }
 
 /// A key of an even vBucket, which the first node has.
-fn near_key(node: &Node) -> String {
+pub(super) fn near_key(node: &Node) -> String {
     let mut keys = (0..).map(|number| format!("near{number}"));
     keys.find(|key| node.vbucket_of(BUCKET, key.as_bytes()).get().is_multiple_of(2)).unwrap()
 }
@@ -198,7 +199,7 @@ fn binary_requests_keep_their_order_and_their_silence() {
 }
 
 /// What a node says of its bucket of that uuid, as far as other nodes ask.
-fn config_of(bucket: &str) -> Vec<u8> {
+pub(super) fn config_of(bucket: &str) -> Vec<u8> {
     serde_json::json!({ "uuid": bucket }).to_string().into_bytes()
 }
 
@@ -512,7 +513,8 @@ fn links_for_buckets_and_nodes_that_are_gone_end_with_the_next_that_is_made() {
             let info = &all.nodes[0];
             let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port: 1, tls: false };
             let waiter = Waiter { worker: 0, connection, ticket: 0 };
-            let job = Job::one(waiter, Lane::Other, Vec::new(), &node.shared.account);
+            let asked = Errand::new().asked_by(waiter);
+            let job = Job::one(asked, Lane::Other, Vec::new(), &node.shared.account);
             let peer = Peer {
                 address,
                 bucket: bucket.to_owned(),
@@ -551,7 +553,8 @@ fn what_waits_for_peers_is_bounded() {
         let info = &metadata.nodes[0];
         let address = PeerAddress { node: info.id, host: "127.0.0.1".into(), kv_port, tls: false };
         let waiter = Waiter { worker: 0, connection: 1, ticket: 0 };
-        let job = Job::one(waiter, Lane::Waiting, vec![0; REQUEST_BYTES], &account);
+        let asked = Errand::new().asked_by(waiter);
+        let job = Job::one(asked, Lane::Waiting, vec![0; REQUEST_BYTES], &account);
         let peer = Peer {
             address,
             bucket: BUCKET.to_owned(),

@@ -8,6 +8,7 @@ mod forward;
 mod garbage;
 mod harness;
 mod large_documents;
+mod late_answers;
 mod links;
 mod loads;
 mod logins;

@@ -1,0 +1,174 @@
+//! Answers of another node that come when their requests wait for something else.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use base::{DocKey, HashedKey, Status, VbId};
+use cluster::Command;
+use engine::Store;
+use protocol::binary::{Decoded, Opcode, Response, decode_frame, write_response};
+
+use super::{
+    forward::{BUCKET, config_of},
+    harness::{Node, Wire},
+    sockets::eventually,
+};
+use crate::{
+    ListenerKind, Wakes,
+    loops::worker::Worker,
+    state::mailbox::{Mail, Mailbox},
+};
+
+/// A test that waits for longer has failed.
+const HANGS: Duration = Duration::from_secs(20);
+
+/// A node with that bucket that tells of each request for a document, and answers it when it may.
+struct ObedientPeer {
+    address: SocketAddr,
+    asked: mpsc::Receiver<String>,
+    may: mpsc::Sender<()>,
+}
+
+impl ObedientPeer {
+    fn new(bucket: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ((tells, asked), (may, allowed)) = (mpsc::channel(), mpsc::channel());
+        let config = config_of(bucket);
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+            while let Ok(read @ 1..) = socket.read(&mut chunk) {
+                bytes.extend_from_slice(&chunk[..read]);
+                let mut at = 0;
+                while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
+                    at += frame.packet_len();
+                    let key = String::from_utf8_lossy(frame.key).into_owned();
+                    let opcode = Opcode::from_wire(frame.header.opcode).unwrap();
+                    let (extras, value): (&[u8], _) = match opcode {
+                        Opcode::GetClusterConfig => (&[], config.clone()),
+                        Opcode::Get => (&[0; 4], format!("of {key}").into_bytes()),
+                        Opcode::Increment => (&[], 7_u64.to_be_bytes().to_vec()),
+                        _ => (&[], Vec::new()),
+                    };
+                    // The test may be over.
+                    if opcode.has_document_key() && (tells.send(key).is_err() || allowed.recv().is_err()) {
+                        return;
+                    }
+                    let (mut answer, success) = (Vec::new(), Response::new(Status::Success));
+                    write_response(&mut answer, &frame.header, false, &success, extras, &[], &value);
+                    socket.write_all(&answer).unwrap();
+                }
+                bytes.drain(..at);
+            }
+        });
+        Self { address, asked, may }
+    }
+
+    /// Waits for the next request; its key.
+    fn next(&self) -> String {
+        self.asked.recv_timeout(HANGS).unwrap()
+    }
+
+    fn let_answer(&self) {
+        self.may.send(()).unwrap();
+    }
+}
+
+/// A node whose connections have no loop, and a peer with half of the bucket.
+struct World {
+    node: Node,
+    peer: ObedientPeer,
+    mailbox: Arc<Mailbox>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut node = Node::new();
+        node.apply(&Command::SetSecret("between nodes".into()));
+        let peer = ObedientPeer::new(&node.bucket_uuid(BUCKET));
+        node.give_half_to(BUCKET, peer.address);
+        let (_, mailbox) = Worker::make_poll().unwrap();
+        let wakes = Wakes::new(Arc::new([Arc::clone(&mailbox)]));
+        node.shared.forward.reach(wakes, Arc::clone(&node.shared.node_tls));
+        Self { node, peer, mailbox }
+    }
+
+    fn connect(&self) -> Wire {
+        self.node.connect(ListenerKind::Memcached)
+    }
+
+    fn vb(&self, key: &str) -> VbId {
+        self.node.vbucket_of(BUCKET, key.as_bytes())
+    }
+
+    /// So many keys that the peer has, each of another vBucket.
+    fn far_keys(&self, count: usize) -> Vec<String> {
+        let mut keys: Vec<String> = Vec::new();
+        for key in (0..).map(|number| format!("far{number}")) {
+            if keys.len() == count {
+                break;
+            }
+            let vb = self.vb(&key);
+            if vb.get() % 2 == 1 && keys.iter().all(|other| self.vb(other) != vb) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// Waits for an answer, and delivers it.
+    fn deliver(&self, wire: &mut Wire) {
+        let mut mail = Mail::default();
+        eventually("an answer comes", || {
+            self.mailbox.collect(&mut mail);
+            !mail.completions.is_empty()
+        });
+        assert_eq!(mail.completions.len(), 1);
+        for (waiter, completion) in mail.completions {
+            wire.connection.complete(waiter.ticket, completion);
+        }
+    }
+}
+
+/// Serves a vBucket here, with that document.
+fn serve_here(world: &World, key: &str, value: &str) {
+    world.node.switch(BUCKET, world.vb(key), true);
+    let encoded = [b"\0", key.as_bytes()].concat();
+    let hashed = HashedKey::new(DocKey::trusted(&encoded));
+    let store = Store::set(value.as_bytes());
+    world.node.bucket(BUCKET).store(world.vb(key), hashed, &store, world.node.shared.now()).unwrap();
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_late_answer_is_not_taken_for_that_of_the_key_behind_it() {
+    let world = World::new();
+    let [first, second] = world.far_keys(2).try_into().unwrap();
+    let mut wire = world.connect();
+    assert_eq!(text(&wire.feed(format!("get {first} {second}\r\n").as_bytes())), "");
+    assert_eq!(world.peer.next(), first);
+    // It takes too long, and the vBucket has come here meanwhile.
+    wire.time_out_all();
+    serve_here(&world, &first, "here");
+    assert_eq!(text(&wire.feed(b"")), format!("VALUE {first} 0 4\r\nhere\r\n"));
+    // Now the answers come to what was asked for before.
+    world.peer.let_answer();
+    assert_eq!(world.peer.next(), second);
+    world.peer.let_answer();
+    world.deliver(&mut wire);
+    assert_eq!(text(&wire.feed(b"")), "", "nobody waits for that answer any more");
+    // And the answer to what is asked for now.
+    assert_eq!(world.peer.next(), second);
+    world.peer.let_answer();
+    world.deliver(&mut wire);
+    let length = format!("of {second}").len();
+    assert_eq!(text(&wire.feed(b"")), format!("VALUE {second} 0 {length}\r\nof {second}\r\nEND\r\n"));
+}
