@@ -7,7 +7,8 @@
 //! first. So a client rides through rebalance and failover, up to [`FORWARD_MILLIS`]. Retrievals that stand one behind the
 //! other are asked for together ([`together`]).
 //!
-//! What is never repeated: a change of which it is not known whether it was made. Order per client is that of its
+//! What is never repeated: a change of which it is not known whether it was made. What is never sent: a change whose client has been
+//! answered already ([`crate::state::errand`]). Order per client is that of its
 //! requests, since a connection waits for whatever it has parked. Queues are bounded; a full one is a temporary failure.
 
 pub(crate) mod text;
@@ -31,7 +32,7 @@ use crate::{
         stage::{Forwarding, Resumed, Stage, Stop},
     },
     state::{
-        asking::{Job, Lane, Peer, status_of},
+        asking::{ANSWER, Job, Lane, Peer, status_of},
         completion::{Completion, Unanswered},
         errand::Errand,
     },
@@ -43,7 +44,7 @@ const FORWARD_MILLIS: u64 = 2_500;
 /// Between two tries while the map changes.
 const AGAIN_MILLIS: u64 = 10;
 /// By then a link has said what became of a request; it is only a safeguard.
-const ANSWER_MILLIS: u64 = 15_000;
+const ANSWER_MILLIS: u64 = ANSWER.as_millis() as u64;
 
 /// Where a vBucket of the session's bucket is, by the map; a node that is behind does not know.
 fn owner(session: &Session, vb: VbId, context: &Context) -> Option<Peer> {
@@ -118,6 +119,7 @@ fn lane_of(session: &Session, packet: &[u8]) -> Lane {
 ///
 /// # Errors
 /// - The status with which the owner refused it.
+/// - `TemporaryFailure` for a change that was not sent in time, and is not going to be.
 /// - `Internal` when nobody knows what became of it. A `repeatable` request is just tried again.
 /// - [`Stop::Park`] while the owner has not answered yet.
 pub(crate) fn arrived(
@@ -128,14 +130,16 @@ pub(crate) fn arrived(
     let Some(Resumed { stage: Stage::Forward(forwarding), completion, timed_out, .. }) = resumed else {
         return Ok(None);
     };
-    if forwarding.sent.is_none() {
-        return Ok(None);
-    }
+    let Some(errand) = &forwarding.sent else { return Ok(None) };
     let unknown = if repeatable { Ok(None) } else { Err(Stop::Status(Status::Internal)) };
     match completion.take() {
         Some(Completion::Forwarded { answer: Ok(packet), .. }) => verdict(packet),
         Some(Completion::Forwarded { answer: Err(Unanswered::Unsent), .. }) => Ok(None),
         Some(_) => unknown,
+        // Its link never sends it now, so that it was not made.
+        None if *timed_out && !repeatable && errand.take_back() => {
+            Err(Stop::Status(Status::TemporaryFailure))
+        }
         None if *timed_out => unknown,
         // Woken for nothing, by what the request had waited for before. Asked again, its owner would carry it out twice.
         None => {

@@ -8,6 +8,9 @@
 //! Every packet's answer is delivered exactly once. A batch fits into the sockets' buffers while neither side reads, or it
 //! is a single packet. So neither side can wait for the other to read first.
 //!
+//! A change may wait in a queue when its client is told that it failed. It is not made after that: each job is looked at before it is
+//! sent ([`Job::may_be_sent`]).
+//!
 //! A bucket may be dropped and made anew under its name, and one of the two nodes may not have heard of it. A write to the old bucket
 //! would be acknowledged and then be gone. So a link goes to a bucket of one uuid, and asks nothing of a node that has another one.
 
@@ -19,7 +22,7 @@ use std::{
         mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base::{BucketUuid, Status};
@@ -57,6 +60,8 @@ const BATCH_BYTES: usize = 32 * 1024;
 const BATCH_JOBS: usize = 128;
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(1);
+/// By then a link has said what became of a request. Its asker goes without then, and what was not sent is not sent any more.
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 /// How long a peer may be silent over a request. It may have to wait for its disk, or be paced.
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -103,6 +108,8 @@ pub(crate) struct Job {
     pub(crate) lane: Lane,
     bytes: Vec<u8>,
     reader: Reader,
+    /// Nothing is sent later.
+    send_by: Instant,
     /// Of the packets.
     held: Accounted,
 }
@@ -135,7 +142,16 @@ impl Job {
 
     fn new(lane: Lane, bytes: Vec<u8>, reader: Reader, account: &Arc<NodeAccount>) -> Self {
         let held = Accounted::new(account, NodePool::Forwarding, bytes.len());
-        Self { lane, bytes, reader, held }
+        Self { lane, bytes, reader, send_by: Instant::now() + ANSWER, held }
+    }
+
+    /// Whether its asker waits for it still. From then on the asker cannot take it back.
+    fn may_be_sent(&self) -> bool {
+        let set_out = || match &self.reader {
+            Reader::One(asked) => asked.set_out(),
+            Reader::Many(gathering, _) => gathering.set_out(),
+        };
+        Instant::now() < self.send_by && set_out()
     }
 
     fn packets(&self) -> usize {
@@ -202,7 +218,7 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes, node_tls: &NodeTls) {
             None => connect(peer, node_tls),
         };
         match open {
-            Ok(mut open) => match exchange(&mut open, &batch, wakes) {
+            Ok(mut open) => match exchange(&mut open, &still_wanted(batch, wakes), wakes) {
                 Ok(()) => connection = Some(open),
                 Err(error) => tracing::debug!(%error, "a link to another node broke"),
             },
@@ -213,6 +229,13 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes, node_tls: &NodeTls) {
             }
         }
     }
+}
+
+/// The jobs of a batch that may be sent. The others are told, if somebody is left to be told, that they were not.
+fn still_wanted(batch: Vec<Job>, wakes: &Wakes) -> Vec<Job> {
+    let (wanted, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(Job::may_be_sent);
+    Unfinished::of(&late).give_up(Unanswered::Unsent, wakes);
+    wanted
 }
 
 /// Whether a connection that has rested is still there. A peer that was restarted meanwhile has closed it, and a request that is
@@ -470,6 +493,17 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::state::errand::Errand;
+
+    #[test]
+    fn what_has_waited_for_too_long_is_not_sent() {
+        let (account, errand) = (Arc::default(), Errand::new());
+        let waiter = engine::Waiter { worker: 0, connection: 1, ticket: 2 };
+        let job = || Job::one(errand.asked_by(waiter), Lane::Waiting, Vec::new(), &account);
+        assert!(job().may_be_sent());
+        // Its client may have been told so while all of the process stood still.
+        assert!(!Job { send_by: Instant::now(), ..job() }.may_be_sent());
+    }
 
     #[test]
     fn a_connection_that_was_closed_meanwhile_is_not_used() {

@@ -35,6 +35,11 @@ impl Gathering {
         Self { asked, state: Mutex::new(State { first: Err(Unanswered::Lost), others, kept: 0, missing }) }
     }
 
+    /// Whether its asker waits still.
+    pub(crate) fn set_out(&self) -> bool {
+        self.asked.set_out()
+    }
+
     /// Takes an answer: place 0 is the first retrieval's. With the last one, whom to tell what.
     pub(crate) fn put(&self, place: usize, answer: Answer) -> Option<(Waiter, Completion)> {
         let mut state = self.state.lock();

@@ -172,3 +172,27 @@ fn a_late_answer_is_not_taken_for_that_of_the_key_behind_it() {
     let length = format!("of {second}").len();
     assert_eq!(text(&wire.feed(b"")), format!("VALUE {second} 0 {length}\r\nof {second}\r\nEND\r\n"));
 }
+
+/// Its client may have written something else since.
+#[test]
+fn a_change_whose_client_was_told_that_it_failed_is_not_made_afterwards() {
+    let world = World::new();
+    let keys = world.far_keys(4);
+    let [mut busy, mut late, mut gone, mut patient] = [(); 4].map(|()| world.connect());
+    let count = |wire: &mut Wire, key: &str| text(&wire.feed(format!("incr {key} 1\r\n").as_bytes()));
+    assert_eq!(count(&mut busy, &keys[0]), "");
+    assert_eq!(world.peer.next(), keys[0]);
+    // These wait for the link.
+    assert_eq!(count(&mut late, &keys[1]), "");
+    assert_eq!(count(&mut gone, &keys[2]), "");
+    assert_eq!(count(&mut patient, &keys[3]), "");
+    late.time_out_all();
+    assert_eq!(text(&late.feed(b"")), "SERVER_ERROR Temporary failure\r\n");
+    drop(gone);
+    world.peer.let_answer();
+    assert_eq!(world.peer.next(), keys[3], "nothing else is asked for before");
+    // That is with the peer, so that nobody knows.
+    patient.time_out_all();
+    assert_ne!(text(&patient.feed(b"")), "SERVER_ERROR Temporary failure\r\n");
+    world.peer.let_answer();
+}
