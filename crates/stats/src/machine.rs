@@ -43,7 +43,7 @@ pub struct NodeMemory {
     pub loops: u64,
     /// Connections, of clients and of other nodes: half-read requests, answers that nobody has taken.
     pub connections: u64,
-    /// Requests on their way to other nodes.
+    /// Requests on their way to other nodes, and answers until their turn comes.
     pub forwarding: u64,
     /// The log of the metadata, and messages about it.
     pub consensus: u64,

@@ -116,7 +116,7 @@ impl Connection {
         self.requests().is_some_and(|requests| requests.waiting.has_ready())
     }
 
-    /// Bytes of parked packets.
+    /// Bytes of parked packets, and of answers that wait for their turn.
     pub(crate) fn parked_bytes(&self) -> usize {
         self.requests().map_or(0, |requests| requests.waiting.bytes())
     }

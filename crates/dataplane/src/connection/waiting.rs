@@ -51,9 +51,10 @@ impl Waiting {
         self.parked.len()
     }
 
-    /// Bytes of packets.
+    /// Bytes of packets, and of what became of slow work for them. A client that takes nothing keeps that from its turn.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        let completions = self.parked.iter().filter_map(|parked| parked.completion.as_ref());
+        self.bytes + completions.map(Completion::bytes).sum::<usize>()
     }
 
     /// Whether no more may come.

@@ -99,8 +99,8 @@ pub(super) fn ask(
     }
     let own = by_peer.remove(&first_peer).unwrap_or_default();
     let connection = asked.waiter.connection;
-    let gathering = Arc::new(Gathering::new(asked, keys));
     let (forward, account) = (&context.shared.forward, &context.shared.account);
+    let gathering = Arc::new(Gathering::new(asked, keys, account));
     let metadata = &context.snapshot.metadata;
     let packets: Vec<_> = std::iter::once((0, packet)).chain(own).collect();
     forward.submit(first_peer, connection, Job::part(&gathering, packets, account), metadata)?;

@@ -10,7 +10,8 @@
 //! that every allocation needs.
 //!
 //! Invariant: nothing is counted twice. Of a connection's pending output only what is its own counts here, not documents
-//! that it refers to. Requests that wait to be admitted are in their bucket's account.
+//! that it refers to. Requests that wait to be admitted are in their bucket's account. The answer of another node is the connection's once
+//! it has come there. Answers to what is asked for next are still [`NodePool::Forwarding`]'s until then.
 
 use std::sync::{
     Arc,
@@ -28,7 +29,7 @@ pub enum NodePool {
     Loops,
     /// Connections, in either direction: half-read requests, parked ones, output that nobody has taken.
     Connections,
-    /// Requests on their way to other nodes.
+    /// Requests on their way to other nodes, and answers until their turn comes.
     Forwarding,
     /// The log of the metadata, and messages about it.
     Consensus,
@@ -94,6 +95,24 @@ impl Accounted {
         self.account.of(self.pool)
     }
 
+    /// There are so many more, unless all of the pool were more than `most` then. False: they are not counted.
+    pub(crate) fn grow_within(&mut self, bytes: usize, most: u64) -> bool {
+        let before = self.bytes;
+        self.set((before as usize).saturating_add(bytes));
+        // Others that look in the middle of this may find no room. They can do without.
+        let fits = self.with_others() <= most;
+        if !fits {
+            self.set(before as usize);
+        }
+        fits
+    }
+
+    /// All of them, for another holder; none are left here.
+    pub(crate) fn take_over(&mut self) -> Self {
+        let bytes = std::mem::take(&mut self.bytes);
+        Self { account: Arc::clone(&self.account), pool: self.pool, bytes }
+    }
+
     /// There are so many now.
     pub fn set(&mut self, bytes: usize) {
         let bytes = bytes as u64;
@@ -121,6 +140,10 @@ mod tests {
         let account = Arc::<NodeAccount>::default();
         let mut one = Accounted::new(&account, NodePool::Forwarding, 100);
         let other = Accounted::new(&account, NodePool::Forwarding, 30);
+        one.set(40);
+        assert!(!one.grow_within(31, 100) && one.grow_within(30, 100));
+        let mut one = one.take_over();
+        assert_eq!(account.of(NodePool::Forwarding), 100);
         one.set(40);
         assert_eq!((account.of(NodePool::Forwarding), account.of(NodePool::Loops)), (70, 0));
         drop(one);

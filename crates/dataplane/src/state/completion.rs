@@ -4,7 +4,7 @@ use base::Status;
 use cluster::auth::Identity;
 use engine::{LookedUp, Refusal, SubdocMutated};
 
-use crate::state::errand::Asked;
+use crate::state::{errand::Asked, gathering::Kept};
 
 /// What became of work done elsewhere.
 #[derive(Debug)]
@@ -15,12 +15,25 @@ pub(crate) enum Completion {
     Done(Result<(), Status>),
     /// What another node answered to a request.
     Forwarded { asked: Asked, answer: Answer },
-    /// As before, and what was answered to retrievals behind the request: their keys and packets.
-    Gathered { asked: Asked, first: Answer, others: Vec<Answered> },
+    /// As before, and what was answered to retrievals behind the request.
+    Gathered { asked: Asked, first: Answer, others: Kept },
     /// What was found in a large document.
     Looked(Result<Looked, Refusal>),
     /// How a change of a large document ended.
     Changed(Result<SubdocMutated, Refusal>),
+}
+
+impl Completion {
+    /// Bytes that wait for the turn of their request, but for those that are in an account already.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Forwarded { answer: Ok(packet), .. } | Self::Gathered { first: Ok(packet), .. } => {
+                packet.len()
+            }
+            Self::Looked(Ok(looked)) => looked.body.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// What was found in a large document.

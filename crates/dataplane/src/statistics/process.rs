@@ -91,7 +91,7 @@ pub(crate) static NODE_POOLS: &[Row<NodeMemory>] = &[
     pool!(arena_holes, "Holes in the buckets' arenas, which documents will fill."),
     pool!(loops, "Buffers that the connections of a worker share."),
     pool!(connections, "Connections: half-read requests, and answers that nobody has taken."),
-    pool!(forwarding, "Requests on their way to other nodes."),
+    pool!(forwarding, "Requests on their way to other nodes, and answers until their turn comes."),
     pool!(consensus, "The log of the metadata, and messages about it."),
     pool!(services, "What services hold: indexes of views."),
     pool!(allocator, "Memory that the allocator was given back and keeps."),

@@ -1,4 +1,4 @@
-//! Answers of another node that come when their requests wait for something else.
+//! Answers of another node that come late, that nobody waits for, or that wait themselves.
 
 use std::{
     io::{Read, Write},
@@ -21,6 +21,7 @@ use crate::{
     ListenerKind, Wakes,
     loops::worker::Worker,
     state::mailbox::{Mail, Mailbox},
+    statistics::node_memory::node_memory,
 };
 
 /// A test that waits for longer has failed.
@@ -195,4 +196,28 @@ fn a_change_whose_client_was_told_that_it_failed_is_not_made_afterwards() {
     patient.time_out_all();
     assert_ne!(text(&patient.feed(b"")), "SERVER_ERROR Temporary failure\r\n");
     world.peer.let_answer();
+}
+
+/// A client that takes nothing keeps them from their turn.
+#[test]
+fn answers_count_while_they_wait_for_their_turn() {
+    let world = World::new();
+    let [first, second] = world.far_keys(2).try_into().unwrap();
+    let mut wire = world.connect();
+    let command = format!("get {first} {second}\r\n");
+    assert_eq!(text(&wire.feed(command.as_bytes())), "");
+    let forwarding = || node_memory(&world.node.shared).forwarding;
+    for key in [&first, &second] {
+        assert_eq!(world.peer.next(), *key);
+        world.peer.let_answer();
+    }
+    world.deliver(&mut wire);
+    // Header, flags and value.
+    let answer = 24 + 4 + format!("of {first}").len();
+    assert_eq!(wire.connection.parked_bytes(), command.len() + answer);
+    eventually("the requests are not on their way any more", || {
+        forwarding() == (second.len() + answer) as u64
+    });
+    wire.feed(b"");
+    assert_eq!((wire.connection.parked_bytes(), forwarding()), (0, 0));
 }
