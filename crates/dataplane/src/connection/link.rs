@@ -14,7 +14,10 @@ use replication::consumer::{Broken, Consumer, Taken};
 use super::turn::{After, Protocol, Turn};
 use crate::{
     request::{context::Context, session::Session},
-    state::link::{LinkOrder, LinkWish, WISHES},
+    state::{
+        link::{LinkOrder, LinkWish, WISHES},
+        shared::Snapshot,
+    },
 };
 
 /// How long a message waits before the replica is asked again whether there is room.
@@ -60,6 +63,11 @@ impl Protocol for Link {
 
     fn has_streams_ready(&self, _: &Session) -> bool {
         self.has_more
+    }
+
+    fn holds_gone_bucket(&self, _: &Session, _: &Snapshot) -> bool {
+        let link = &self.order.link;
+        link.is_over() || !link.wish().is_of_same_connection(&self.wish)
     }
 
     fn catch_up(&mut self, Turn { out, context, .. }: &mut Turn<'_>) -> After {

@@ -34,7 +34,7 @@ use crate::{
     handlers::sasl,
     net::{listener::ListenerKind, output::Output, transport::Transport},
     request::{admission, context::Context, located::Located, session::Session},
-    state::{completion::Completion, link::LinkOrder},
+    state::{completion::Completion, link::LinkOrder, shared::Snapshot},
 };
 
 pub(crate) use turn::After;
@@ -157,6 +157,11 @@ impl Connection {
     /// Whether it streamed under a name that another connection has now.
     pub(crate) fn is_superseded(&self) -> bool {
         self.session.dcp.as_ref().is_some_and(|dcp| dcp.is_superseded())
+    }
+
+    /// Whether it holds a bucket that was dropped or emptied, and lets go of it in its next turn only.
+    pub(crate) fn holds_gone_bucket(&self, snapshot: &Snapshot) -> bool {
+        with_protocol!(&self.spoken, protocol => protocol.holds_gone_bucket(&self.session, snapshot))
     }
 
     /// Whether streams could go on at once.

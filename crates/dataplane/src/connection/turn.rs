@@ -4,6 +4,7 @@ use super::requests::Requests;
 use crate::{
     net::output::Output,
     request::{context::Context, reply::HangUp, session::Session},
+    state::shared::Snapshot,
 };
 
 /// Requests of one connection that are decoded ahead of execution.
@@ -73,6 +74,11 @@ pub(super) trait Protocol {
 
     /// Whether streams could go on at once.
     fn has_streams_ready(&self, session: &Session) -> bool;
+
+    /// Whether it holds a bucket that is gone, and lets go of it in its next turn only.
+    fn holds_gone_bucket(&self, session: &Session, snapshot: &Snapshot) -> bool {
+        session.is_at_gone_bucket(snapshot)
+    }
 
     /// Something was read that is no whole packet yet.
     fn hear_part(&mut self, _context: &Context) {}

@@ -81,6 +81,7 @@ const NO_BUCKET: &[u8] = b"@no bucket@";
 /// `SELECT_BUCKET`.
 pub(crate) fn select_bucket(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     require_no_dcp(call)?;
+    call.out.own_values();
     let key = call.request.frame.key;
     if key == NO_BUCKET {
         call.session.deselect(&call.context.snapshot);

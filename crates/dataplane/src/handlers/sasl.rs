@@ -79,6 +79,7 @@ pub(crate) fn auth(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     }
     require_no_dcp(call)?;
     call.session.exchange = None;
+    call.out.own_values();
     call.session.log_out(&call.context.snapshot);
     if call.request.frame.key == sasl::EXTERNAL.as_bytes() {
         let identity = call.session.certificate.user.clone();
@@ -304,6 +305,7 @@ fn finish(
     };
     let domain = Some(identity.domain.name());
     call.context.shared.audit(AuditEvent::LoginSucceeded(LoginEvent { domain, ..event }));
+    call.out.own_values();
     call.session.log_in(identity, &call.context.snapshot);
     call.answer(Cas::NONE, Datatype::RAW, &[], &[], answer);
     Ok(())

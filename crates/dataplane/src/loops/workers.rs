@@ -32,6 +32,8 @@ pub struct WorkerOptions {
     pub tls: Option<Arc<ServerConfig>>,
     /// A client that takes nothing of its answers for this long is closed.
     pub stall_timeout: Duration,
+    /// A client whose bucket was dropped or emptied has so long to take what it was answered before. Its answers hold what is gone.
+    pub gone_timeout: Duration,
     /// A client that has not logged in by then is closed, where nothing can be done without.
     pub login_timeout: Duration,
     /// Bytes that one loop may hold for slow clients: unread answers and unfinished requests. Beyond it the
@@ -46,6 +48,7 @@ impl Default for WorkerOptions {
             connections_max: 30_000,
             tls: None,
             stall_timeout: Duration::from_secs(30),
+            gone_timeout: Duration::from_secs(10),
             login_timeout: Duration::from_secs(30),
             held_bytes_max: 256 << 20,
         }

@@ -30,6 +30,16 @@ pub(crate) enum Lent {
     Made(Box<[u8]>),
 }
 
+impl Lent {
+    /// Bytes that a bucket accounts for.
+    fn lent_bytes(&self) -> usize {
+        match self {
+            Self::Document(value) => value.len(),
+            Self::Made(_) => 0,
+        }
+    }
+}
+
 impl Deref for Lent {
     type Target = [u8];
 
@@ -81,6 +91,22 @@ impl Output {
         }
         self.value_bytes += value.len();
         self.values.push((self.bytes.len(), value));
+    }
+
+    /// Copies what is sent by reference, before the connection goes to another bucket. Its client may take long over this output, and the
+    /// bucket that it leaves may be dropped meanwhile. Nothing would tell then that the output holds that one.
+    pub(crate) fn own_values(&mut self) {
+        for (_, value) in &mut self.values {
+            if let Lent::Document(document) = value {
+                *value = Lent::Made(document[..].into());
+            }
+        }
+    }
+
+    /// Of what is to be sent, about how much is held by reference.
+    #[cfg(test)]
+    pub(crate) fn lent_bytes(&self) -> usize {
+        self.values.iter().map(|(_, value)| value.lent_bytes()).sum()
     }
 
     /// Bytes to be sent.
@@ -203,8 +229,8 @@ impl Pending {
     /// Of those, about how many are held by reference.
     pub(crate) fn lent_bytes(&self) -> usize {
         let lent = |segment: &Segment| match segment {
-            Segment::Bytes(_) | Segment::Value(Lent::Made(_)) => 0,
-            Segment::Value(Lent::Document(value)) => value.len(),
+            Segment::Bytes(_) => 0,
+            Segment::Value(value) => value.lent_bytes(),
         };
         self.segments.iter().map(lent).sum::<usize>().min(self.remaining)
     }

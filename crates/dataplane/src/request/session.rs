@@ -185,6 +185,13 @@ impl Session {
         SessionStatus::BucketReplaced
     }
 
+    /// Whether it is still at a bucket that was dropped, or opened anew: it has not followed the snapshot yet.
+    pub(crate) fn is_at_gone_bucket(&self, snapshot: &Snapshot) -> bool {
+        let Some(at) = &self.bucket else { return false };
+        let now = snapshot.buckets.get(&*at.name);
+        now.is_none_or(|now| !Arc::ptr_eq(&now.engine, &at.engine))
+    }
+
     fn attach(&mut self, bucket: Option<Arc<BucketEntry>>, snapshot: &Snapshot) {
         let name = bucket.as_ref().map(|bucket| &*bucket.name);
         self.access = auth::privileges(&snapshot.metadata, &self.identity, name);

@@ -366,6 +366,7 @@ impl Node {
             rest: Vec::new(),
             after: After::Ready,
             longest: 0,
+            lent: 0,
             turns: 0,
         }
     }
@@ -409,6 +410,8 @@ pub(super) struct Wire {
     pub(super) after: After,
     /// The most output that a parked request left at once.
     pub(super) longest: usize,
+    /// Bytes of documents by reference in the output of the input that was consumed last.
+    pub(super) lent: usize,
     /// How often input was consumed.
     pub(super) turns: usize,
 }
@@ -430,6 +433,7 @@ impl Wire {
             let (consumed, after) = self.connection.consume(&rest, &mut self.out, &mut self.context);
             self.rest = rest[consumed..].to_vec();
             self.after = after;
+            self.lent = self.out.lent_bytes();
             self.drain(&mut answer);
             while self.connection.has_ready() {
                 self.after = self.connection.catch_up(&mut self.out, &mut self.context);

@@ -6,6 +6,7 @@ mod binary;
 mod dcp;
 mod forward;
 mod garbage;
+mod gone_buckets;
 mod harness;
 mod large_documents;
 mod late_answers;

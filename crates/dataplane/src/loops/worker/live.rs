@@ -14,10 +14,13 @@ use crate::{
         transport::{ReadOutcome, Transport},
     },
     request::{context::Context, located::ConnectionId},
+    state::shared::Snapshot,
 };
 
 /// A partial frame that needs more than the worker's buffer grows by at least this much per read.
 const GROWTH_BYTES_MIN: usize = 256 * 1024;
+/// Consumers of streams may let the socket fill up while they work (kv_engine, `dcp_idle_timeout`).
+const DCP_STALL_MILLIS: u64 = 360_000;
 
 /// A connection of this worker.
 #[derive(Debug)]
@@ -55,6 +58,9 @@ pub(crate) struct Live {
     pub(crate) scheduled: Option<Reading>,
     /// When the socket last took something, while output is pending (monotonic milliseconds).
     pub(crate) progress_at: u64,
+    /// When it ends, since it holds a bucket that is gone and its client does not take what it was answered there (monotonic
+    /// milliseconds).
+    let_go_by: Option<u64>,
     /// What is counted in the worker's held bytes.
     pub(crate) held: ClientBytes,
     /// What it has done so far.
@@ -99,6 +105,24 @@ pub(super) struct Traffic {
     pub(super) written: u64,
 }
 
+/// How long clients may leave their answers where they are, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Those who take nothing at all.
+    pub(crate) stall: u64,
+    /// Those whose bucket is gone.
+    pub(crate) gone: u64,
+}
+
+/// What to do with a connection whose client does not take its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stalled {
+    /// Let it be.
+    Wait,
+    /// Close it, and drop what it was to be told.
+    End,
+}
+
 /// What to do with a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -139,6 +163,7 @@ impl Live {
             owed: None,
             scheduled: None,
             progress_at: 0,
+            let_go_by: None,
             held: ClientBytes::default(),
             traffic: Traffic::default(),
             looked_at: Traffic::default(),
@@ -154,6 +179,26 @@ impl Live {
     /// Whether answers wait for the socket.
     pub(crate) fn is_stalled(&self) -> bool {
         self.pending.is_some() || self.transport.wants_write()
+    }
+
+    /// What becomes of it while its client does not take its answers. Until they are taken it has no turn in which it could follow
+    /// what has changed. So it keeps its bucket, and its answers keep documents and files of that one, also when the bucket is gone.
+    pub(crate) fn stalled_verdict(&mut self, now: u64, patience: &Patience, snapshot: &Snapshot) -> Stalled {
+        if !self.is_stalled() {
+            return Stalled::Wait;
+        }
+        let stall =
+            if self.connection.is_producer() { patience.stall.max(DCP_STALL_MILLIS) } else { patience.stall };
+        if now.saturating_sub(self.progress_at) > stall {
+            return Stalled::End;
+        }
+        if !self.connection.holds_gone_bucket(snapshot) {
+            self.let_go_by = None;
+            return Stalled::Wait;
+        }
+        // However much it takes of them until then: a byte now and then must not keep what is gone.
+        let let_go_by = *self.let_go_by.get_or_insert(now.saturating_add(patience.gone));
+        if now >= let_go_by { Stalled::End } else { Stalled::Wait }
     }
 
     /// Whether nothing is in flight for this client.
@@ -236,6 +281,7 @@ impl Live {
             // Another connection goes on for a consumer that may never read again.
             return Ok(if self.connection.is_superseded() { Verdict::Close } else { Verdict::Wait });
         }
+        self.let_go_by = None;
         if let Some(owed) = self.owed.take() {
             self.settle(owed, context);
         }

@@ -38,7 +38,7 @@ pub(crate) mod live;
 mod loads;
 pub(crate) mod slab;
 
-use live::{Buffers, ClientBytes, Live, Verdict};
+use live::{Buffers, ClientBytes, Live, Patience, Stalled, Verdict};
 use slab::Slab;
 
 const WAKER: Token = Token(usize::MAX);
@@ -54,8 +54,6 @@ const GROUP_BYTES: usize = 4 * 1024;
 const TOTALS_MILLIS: u64 = 100;
 /// How often stalled clients are looked for, while there are any.
 const SWEEP_MILLIS: u64 = 1000;
-/// Consumers of streams may let the socket fill up while they work (kv_engine, `dcp_idle_timeout`).
-const DCP_STALL_MILLIS: u64 = 360_000;
 
 /// A connection whose turn it is.
 struct Member {
@@ -81,7 +79,7 @@ pub(crate) struct Worker {
     group: Vec<Member>,
     buffers: Buffers,
     context: Context,
-    stall_millis: u64,
+    patience: Patience,
     login_millis: u64,
     held_bytes_max: usize,
     /// Bytes held for slow clients, all connections together.
@@ -133,8 +131,8 @@ impl Worker {
                 output: Output::default(),
             },
             context,
-            stall_millis: u64::try_from(options.stall_timeout.as_millis()).unwrap_or(u64::MAX),
-            login_millis: u64::try_from(options.login_timeout.as_millis()).unwrap_or(u64::MAX / 2),
+            patience: Patience { stall: millis(options.stall_timeout), gone: millis(options.gone_timeout) },
+            login_millis: millis(options.login_timeout),
             held_bytes_max: options.held_bytes_max,
             held: ClientBytes::default(),
             stalled: false,
@@ -423,7 +421,8 @@ impl Worker {
         self.context.shared.totals.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Closes clients that take nothing of their answers, and the holders of most when too much is held.
+    /// Closes clients that take nothing of their answers, or too little of those of a bucket that is gone. Where too much is held, it
+    /// closes the holders of most.
     fn sweep(&mut self) {
         let now = self.context.now.mono_millis;
         let pressed = self.held.bytes > self.held_bytes_max;
@@ -431,13 +430,10 @@ impl Worker {
             return;
         }
         self.next_sweep = now + SWEEP_MILLIS;
-        let overdue = |live: &Live| {
-            let patience = if live.connection.is_producer() { DCP_STALL_MILLIS } else { 0 };
-            let stalled_for = now.saturating_sub(live.progress_at);
-            live.is_stalled() && stalled_for > self.stall_millis.max(patience)
-        };
+        let (patience, snapshot) = (&self.patience, &self.context.snapshot);
+        let ends = |live: &mut Live| live.stalled_verdict(now, patience, snapshot) == Stalled::End;
         let mut doomed: Vec<_> =
-            self.connections.iter_mut().filter(|live| overdue(live)).map(|l| l.id).collect();
+            self.connections.iter_mut().filter_map(|live| ends(live).then_some(live.id)).collect();
         if pressed && let Some(most) = self.connections.iter_mut().max_by_key(|live| live.held.bytes) {
             doomed.push(most.id);
         }
@@ -486,6 +482,11 @@ impl Worker {
         }
         true
     }
+}
+
+/// So that it can be added to a time.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
 /// Puts a connection on the ready list that has had something to do since `at`.
