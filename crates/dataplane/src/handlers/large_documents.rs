@@ -23,6 +23,7 @@ use crate::{
     },
     state::{
         completion::{Completion, Looked},
+        errand::Errand,
         lease,
         shared::{BucketEntry, Shared},
     },
@@ -111,10 +112,19 @@ fn submit(
         Ok(task) => task,
         Err(stop) => return stop,
     };
-    let bytes = task.bytes();
-    match call.context.helper.submit_document(call.waiter(), bytes, move || work(&task)) {
+    let (bytes, waiter, errand) = (task.bytes(), call.waiter(), Errand::new());
+    let asked = errand.asked_by(waiter);
+    let work = move || {
+        if asked.set_out() {
+            return work(&task);
+        }
+        // Its connection was closed while it waited: its user may be gone, or its bucket.
+        Completion::Changed(Err(Refusal::Status(Status::TemporaryFailure)))
+    };
+    match call.context.helper.submit_document(waiter, bytes, work) {
         Ok(()) => {
-            Stop::Park(Stage::LargeDocument { fetches: fetch::fetches_of(call.resumed.as_ref()) }, None)
+            let fetches = fetch::fetches_of(call.resumed.as_ref());
+            Stop::Park(Stage::LargeDocument { fetches, _errand: errand }, None)
         }
         Err(status) => Stop::Status(status),
     }

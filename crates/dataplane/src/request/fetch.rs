@@ -33,9 +33,9 @@ pub(crate) fn ask(
 /// How many fetches a request has been through.
 pub(crate) fn fetches_of(resumed: Option<&Resumed>) -> u32 {
     match resumed {
-        Some(Resumed { stage: Stage::Fetch { fetches, .. } | Stage::LargeDocument { fetches }, .. }) => {
-            *fetches
-        }
+        Some(Resumed {
+            stage: Stage::Fetch { fetches, .. } | Stage::LargeDocument { fetches, .. }, ..
+        }) => *fetches,
         _ => 0,
     }
 }

@@ -55,8 +55,8 @@ pub(crate) enum Stage {
     /// The helper thread works for it.
     Helper,
     /// A helper works on its document, after so many fetches of it. Nothing more is read from its connection meanwhile: one
-    /// client has one such request at a time in front of others.
-    LargeDocument { fetches: u32 },
+    /// client has one such request at a time in front of others. What has not begun when the request is gone does not begin.
+    LargeDocument { fetches: u32, _errand: Errand },
     /// Another node is asked, or the map is changing and it will be.
     Forward(Forwarding),
     /// In the middle of a long answer, to let the client take its beginning.

@@ -1,10 +1,10 @@
-//! One asking of another node: what ties it to the request that waits for its answer.
+//! One asking of another node, or of a helper: what ties it to the request that waits for its answer.
 //!
 //! A request can ask more than once, under one ticket: a list of keys asks for one key after the other. An answer may come when its
 //! request has given it up, and has asked for the next thing. So an answer names the asking that it belongs to, not only the request.
 //!
 //! What waits to be sent may outlive its request. A change that is made after its client was told that it failed could undo what the
-//! client has done since. So an asking can be taken back, for as long as it has not set out, and is taken back by its end.
+//! client has done since. So an asking can be taken back for as long as it has not set out. Its request's end takes it back as well.
 
 use std::sync::{
     Arc, Weak,

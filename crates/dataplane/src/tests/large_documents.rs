@@ -1,5 +1,7 @@
 //! Operations on parts of large documents: the loop parks them, and a helper answers as the loop would have.
 
+use std::{sync::mpsc::channel, time::Duration};
+
 use base::Status;
 use protocol::{
     binary::{
@@ -10,10 +12,10 @@ use protocol::{
 };
 
 use super::{
-    harness::{Client, Node, Reply, encode, options},
+    harness::{Client, Node, Reply, Wire, encode, options},
     waiting::wire,
 };
-use crate::{ListenerKind, connection::After};
+use crate::{ListenerKind, connection::After, state::completion::Completion};
 
 /// More than a loop looks at itself, with one path.
 const PADDING_BYTES: usize = 2 << 20;
@@ -161,4 +163,35 @@ fn a_large_part_of_a_large_document_comes_whole_and_others_are_served_meanwhile(
     let miss = Request { key: b"nobody", ..multi(&extras, &value, Opcode::SubdocMultiLookup) };
     assert_eq!(client.ask(&miss).status, Status::KeyNotFound);
     workers.stop(std::time::Duration::from_secs(5));
+}
+
+/// Its user may be gone, or may have written something else over another connection.
+#[test]
+fn a_change_that_waits_for_a_helper_is_not_made_when_its_connection_is_closed_meanwhile() {
+    let node = Node::with_disk();
+    let document = padded("\"n\":1");
+    let (mut reader, mut writer) = (wire(&node, &[]), wire(&node, &[]));
+    assert_eq!(writer.ask(&store(b"large", document.as_bytes())).status, Status::Success);
+    let waiter = writer.context.waiter(7);
+    let (go_on, waits) = channel::<()>();
+    let first = move || {
+        let _ = waits.recv();
+        Completion::Done(Ok(()))
+    };
+    writer.context.helper.submit_document(waiter, 0, first).unwrap();
+    let spec = Spec { op: SpecOp::DictUpsert, flags: PathFlags::NONE, path: b"n", value: b"2" };
+    let (extras, value) = encode_multi(&[spec], DocFlags::NONE, None).unwrap();
+    assert!(writer.feed(&encode(&multi(&extras, &value, Opcode::SubdocMultiMutation))).is_empty());
+    let Wire { connection, context, .. } = writer;
+    drop(connection);
+    let (done, is_done) = channel();
+    let last = move || {
+        done.send(()).unwrap();
+        Completion::Done(Ok(()))
+    };
+    context.helper.submit_document(waiter, 0, last).unwrap();
+    drop(go_on);
+    is_done.recv_timeout(Duration::from_secs(20)).unwrap();
+    let get = Request { key: b"large", ..Request::new(Opcode::Get) };
+    assert_eq!(reader.ask(&get).text(), document);
 }
