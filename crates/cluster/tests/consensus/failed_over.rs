@@ -297,3 +297,33 @@ fn members_that_learn_and_hear_one_another_only_catch_up_with_a_leader_that_was_
         simulation.check_after_healing();
     }
 }
+
+/// Its disk takes nothing after a restart, and it is lost once more. Then it leads in the same term again, with other changes.
+#[test]
+fn a_leader_that_votes_alone_tells_nobody_of_a_term_that_its_disk_lacks() {
+    for seed in 1..5 {
+        let mut simulation = Simulation::new(seed, 2, Faults::NONE);
+        run(&mut simulation, SOON);
+        until(&mut simulation, "that the first one leads", 3 * SOON, |simulation| {
+            simulation.leader() == Some(0)
+        });
+        fail_over(&mut simulation, 0, 1);
+        until(&mut simulation, "one that votes alone", SOON, |simulation| {
+            learns(simulation, 0, 1) && learns(simulation, 1, 1)
+        });
+        // More than the log keeps: at a start it knows at once that it votes alone.
+        simulation.proposals_per_step = 4;
+        run(&mut simulation, 700);
+        let term = simulation.node(0).term();
+        simulation.stop(0);
+        simulation.start(0);
+        simulation.stall(0);
+        run(&mut simulation, SOON / 2);
+        assert!(simulation.node(0).term() > term, "it has begun a term");
+        assert_eq!(simulation.node(1).term(), term, "of which the disk knows nothing");
+        simulation.stop_unwritten(0);
+        simulation.start(0);
+        run(&mut simulation, SOON);
+        simulation.check_after_healing();
+    }
+}

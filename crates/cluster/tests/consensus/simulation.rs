@@ -241,6 +241,11 @@ impl Simulation {
         }
     }
 
+    /// The same, where nothing reached its disk of what was not written yet.
+    pub(crate) fn stop_unwritten(&mut self, node: usize) {
+        self.nodes[node].running = None;
+    }
+
     /// The node is started again with another version.
     pub(crate) fn replace(&mut self, node: usize, level: u32) {
         self.stop(node);

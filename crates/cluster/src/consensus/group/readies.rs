@@ -15,8 +15,8 @@ const COMPACT_BYTES: usize = 4 * 1024 * 1024;
 pub(super) struct Pending {
     pub(super) number: u64,
     pub(super) needs_write: bool,
-    /// Whether somebody joins or leaves the group by it.
-    pub(super) changes_group: bool,
+    /// Whether nothing may be said before it is written, by a leader either.
+    pub(super) holds_back: bool,
     pub(super) messages: Vec<Message>,
     pub(super) snapshot: Option<Snapshot>,
     pub(super) entries: Vec<Entry>,
@@ -27,6 +27,9 @@ impl Consensus {
     pub(super) fn take_ready(&mut self) {
         let mut ready = self.raw.ready();
         let number = ready.number();
+        let before = &self.raw.store().hard_state;
+        let begins_term =
+            ready.hs().is_some_and(|state| (state.term, state.vote) != (before.term, before.vote));
         if let Some(state) = ready.hs() {
             self.raw.mut_store().hard_state = state.clone();
         }
@@ -47,7 +50,10 @@ impl Consensus {
         let needs_write = ready.must_sync() || changes_group;
         // A member that is told that it was removed is gone at once. Had this member forgotten by then, after a crash, it would go on
         // waiting for the vote of somebody who is not there.
-        let is_held = changes_group || self.pending.iter().any(|pending| pending.changes_group);
+        // A member that votes alone leads as soon as it asks, and the library has it speak at once. A crash would have it lead in the same
+        // term again, with other entries. Members that learn could not tell these from the first ones.
+        let holds_back = changes_group || begins_term;
+        let is_held = holds_back || self.pending.iter().any(|pending| pending.holds_back);
         let (mut messages, at_once) = match is_held {
             true => (ready.take_messages(), Vec::new()),
             false => (Vec::new(), ready.take_messages()),
@@ -67,7 +73,7 @@ impl Consensus {
         self.raw.advance_append_async(ready);
         self.draw_timeout();
         let entries = committed;
-        self.pending.push_back(Pending { number, needs_write, changes_group, messages, snapshot, entries });
+        self.pending.push_back(Pending { number, needs_write, holds_back, messages, snapshot, entries });
     }
 
     fn batch(&self, snapshot: Option<&Snapshot>, entries: &[Entry]) -> Batch {
