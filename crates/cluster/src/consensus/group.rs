@@ -36,6 +36,9 @@ use crate::{changes::Command, metadata::Metadata};
 const ELECTION_TICKS: usize = 10;
 /// Entries kept behind a cut for members that lag a little.
 const KEEP_ENTRIES: u64 = 64;
+/// Why a member takes no part whose log is not what it was.
+const LACKS: &str = "this node's log of the metadata lacks what the node had confirmed (was an old copy restored?); \
+                     remove the node from its cluster and add it again";
 /// Ticks without a word of a leader after which a member that does not vote takes its leader for lost.
 const LOST_TICKS: u32 = 2 * ELECTION_TICKS as u32;
 
@@ -83,6 +86,10 @@ pub struct Consensus {
     excluded: Excluded,
     /// Since which place this member's state differs from that of most members.
     diverged: Option<u64>,
+    /// Where this member's log ended when it was found to lack what the member had confirmed.
+    lacks: Option<u64>,
+    /// Whether the metadata are of an earlier group, and were not what that had agreed on.
+    is_unfit: bool,
     /// Why this member cannot go on.
     broken: Option<String>,
     out: Turn,
@@ -397,12 +404,20 @@ impl Consensus {
             Ok(()) => Ok(()),
             Err(Objection::Nonsense(what)) => Err(StepError::Refused(what.into())),
             Err(Objection::Contradiction) => {
-                let text = "this node's log of the metadata lacks what the node had confirmed (was an old copy restored?); \
-                            remove the node from its cluster and add it again";
-                self.broken = Some(text.into());
-                Err(StepError::Broken(text.into()))
+                self.distrust_log();
+                Err(StepError::Broken(LACKS.into()))
             }
         }
+    }
+
+    /// This member's log lacks what the member had confirmed. Its leader may change and forget that, and the votes that it has given
+    /// may be lost as well. So it takes no part any more until it is removed and added anew, after a restart either.
+    fn distrust_log(&mut self) {
+        let last = self.raw.raft.raft_log.last_index();
+        self.lacks = Some(last);
+        self.give_up(LACKS.into());
+        let record = (Record::Lacks, codec::encode_place((last, 0)));
+        self.out.batches.push(Batch { records: vec![record], ..Batch::default() });
     }
 
     fn send(&mut self, message: &Message) {

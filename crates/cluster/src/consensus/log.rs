@@ -44,11 +44,15 @@ pub enum Record {
     KnownAt,
     /// The place in the log since which this member's state differs from that of most members.
     Diverged,
+    /// The last place of a log that lacks what this member had confirmed.
+    Lacks,
+    /// That [`Record::Known`] was not what was agreed on. It counts while there is no snapshot.
+    Unfit,
 }
 
 impl Record {
     /// All there are.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Member,
         Self::HardState,
         Self::Snapshot,
@@ -56,6 +60,8 @@ impl Record {
         Self::Known,
         Self::KnownAt,
         Self::Diverged,
+        Self::Lacks,
+        Self::Unfit,
     ];
 
     /// Its name in a store.
@@ -69,6 +75,8 @@ impl Record {
             Self::Known => "known",
             Self::KnownAt => "known_at",
             Self::Diverged => "diverged",
+            Self::Lacks => "lacks",
+            Self::Unfit => "unfit",
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - What a message or an applied change relies on is durable before either leaves: both wait, in order, for the batches
-//!   before them. Only a leader's own messages may go at once, as Raft allows.
+//!   before them. Only a leader's own messages may go at once, as Raft allows. They wait as well where its disk lacks its term.
 //! - A proposal is applied at most once, however often and however late it is proposed. The replicated state remembers
 //!   how those proposals ended that may come again (`proposers`).
 //! - The members of the group follow from the metadata: the leader changes the group, one member at a time, until they
@@ -18,6 +18,7 @@
 //! - The survivors of a group that lost its majority for good can form it anew, in a new epoch. A node of an earlier
 //!   epoch is told to begin again as a member of the new one (`epoch`), or that no member knows it.
 //! - A member whose state differs from that of most members takes no part any more, after a restart either ([`Consensus::fence`]).
+//!   Nor does a member whose log lacks what the member had confirmed. A group that is formed anew takes them in, by a snapshot.
 //! - Nothing that came from a peer or a disk is given to the protobuf parser; `codec` is the only decoder.
 
 mod codec;

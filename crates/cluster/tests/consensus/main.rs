@@ -386,6 +386,15 @@ fn a_member_that_lost_a_part_of_its_log_hears_that_it_was_removed() {
     assert!(simulation.node(forgetful).broken().is_some());
     assert!(!simulation.is_gone(forgetful));
 
+    // The next leader knows nothing of what the member had confirmed to the one before.
+    let leader = usize::from(simulation.hand_over(leader).unwrap().get());
+    simulation.stop(forgetful);
+    (0..100).for_each(|_| simulation.step());
+    assert_eq!(simulation.leader(), Some(leader));
+    simulation.start(forgetful);
+    (0..100).for_each(|_| simulation.step());
+    assert!(simulation.node(forgetful).broken().is_some(), "after a restart either");
+
     let node = NodeId(forgetful as u16);
     let fail_over = FailOver { nodes: vec![node], allow_unsafe: false, auto: false };
     for command in [Command::FailOver(fail_over), Command::RemoveNode { node }] {

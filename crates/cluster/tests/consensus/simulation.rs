@@ -349,6 +349,11 @@ impl Simulation {
         self.nodes[node].is_gone
     }
 
+    /// Everybody hears everybody again.
+    pub(crate) fn heal_cuts(&mut self) {
+        self.cuts.clear();
+    }
+
     pub(crate) fn heal(&mut self) {
         self.faults = Faults::NONE;
         self.cuts.clear();

@@ -2,7 +2,9 @@
 //! before it.
 
 use base::NodeId;
-use settee_cluster::{Applied, ClusterError, Command, FailOver, Metadata, StartRebalance, level::LEVEL};
+use settee_cluster::{
+    Applied, ClusterError, Command, FailOver, Metadata, StartRebalance, consensus::ProposalId, level::LEVEL,
+};
 
 use crate::{
     seeds,
@@ -151,6 +153,58 @@ fn a_node_whose_version_carries_changes_out_in_another_way_is_named_and_fenced()
         }
         assert!(simulation.is_gone(odd), "it is told, however little it takes part");
     }
+}
+
+/// It is told to join a group that was formed anew, and hears no more of that group, whose founder is lost.
+#[test]
+fn a_node_that_was_fenced_founds_no_group_of_what_it_knows() {
+    let mut tried = 0;
+    for seed in seeds() {
+        let mut simulation = Simulation::new(seed, 3, Faults { delay: 5, ..Faults::NONE });
+        compare(&mut simulation, 200);
+        let leader = simulation.leader().unwrap();
+        let (odd, founder) = ((leader + 1) % 3, (leader + 2) % 3);
+        simulation.make_odd(odd, in_another_way);
+        compare(&mut simulation, 600);
+        assert!(simulation.node(odd).broken().is_some());
+        let lost = [leader, odd];
+        simulation.separate(&lost);
+        simulation.stop(leader);
+        run(&mut simulation, 100);
+        assert_eq!(simulation.reform(&lost), founder);
+        let known = simulation.node(odd).metadata().rev_epoch;
+        simulation.heal_cuts();
+        let epoch = simulation.epoch();
+        for _ in 0..400 {
+            if simulation.node(odd).epoch() == epoch {
+                break;
+            }
+            simulation.step();
+        }
+        assert_eq!(simulation.node(odd).epoch(), epoch, "it is told");
+        if simulation.node(odd).metadata().rev_epoch > known {
+            continue;
+        }
+        tried += 1;
+        simulation.stop(founder);
+        run(&mut simulation, 100);
+        assert_eq!(simulation.node(odd).broken(), None, "it would join");
+        let nodes = vec![NodeId(leader as u16), NodeId(founder as u16)];
+        let command = Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false });
+        let reformed = |simulation: &Simulation| {
+            let id = ProposalId { origin: 9, number: 9 };
+            simulation.node(odd).reform(epoch.next(1), id, command.clone())
+        };
+        assert!(reformed(&simulation).is_err());
+        simulation.make_odd(odd, Metadata::apply);
+        run(&mut simulation, 100);
+        assert!(reformed(&simulation).is_err(), "after a restart either");
+        simulation.heal();
+        run(&mut simulation, 200);
+        assert_eq!(simulation.node(odd).broken(), None, "the founder is back");
+        assert!(simulation.node(odd).has_caught_up());
+    }
+    assert!(tried > 0);
 }
 
 /// Two of two that differ: nobody knows which one is right, so both are named and both go on.

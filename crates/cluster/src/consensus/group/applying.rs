@@ -22,6 +22,7 @@ impl Consensus {
                 return;
             }
         }
+        self.is_unfit = false;
         self.applied = snapshot.get_metadata().index;
         let applied = self.applied;
         self.with_raft(|raw| raw.advance_apply_to(applied));

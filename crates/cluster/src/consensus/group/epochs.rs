@@ -65,7 +65,7 @@ impl Consensus {
     }
 
     /// What makes this member `successor`, one of the group that was formed anew. Until that has told it everything, it goes by the
-    /// metadata that it has.
+    /// metadata that it has. Where these were not what was agreed on, it founds no group of them.
     ///
     /// # Errors
     /// When the metadata cannot be serialised.
@@ -82,6 +82,9 @@ impl Consensus {
         };
         if let Some(known_at) = known_at {
             records.push((Record::KnownAt, serde_json::to_vec(&known_at).map_err(unreadable)?));
+        }
+        if self.diverged.is_some() || self.lacks.is_some() || self.is_unfit {
+            records.push((Record::Unfit, Vec::new()));
         }
         Ok(Batch { clear: true, records, ..Batch::default() })
     }
@@ -114,7 +117,7 @@ impl Consensus {
         if let Command::FailOver(FailOver { nodes: lost, .. }) = &command {
             check_majority_is_lost(&self.members().0, lost)?;
         }
-        if epoch <= self.member.epoch || self.broken.is_some() {
+        if epoch <= self.member.epoch || self.broken.is_some() || self.is_unfit {
             return Err(failed("this node cannot form the group anew"));
         }
         // A member that has only joined takes its peers' word for the members of the group. It knows of no number that

@@ -11,7 +11,7 @@ use raft::{
 };
 
 use super::{
-    CatchingUp, Consensus, ELECTION_TICKS, Excluded, Reads, Turn,
+    CatchingUp, Consensus, ELECTION_TICKS, Excluded, LACKS, Reads, Turn,
     formats::{member_bytes, read_known, read_state, state_bytes, unknown_cluster, unreadable},
 };
 use crate::{
@@ -93,6 +93,9 @@ impl Consensus {
         let start = record(Record::Start).map(codec::decode_place).transpose().map_err(unreadable)?;
         let diverged = record(Record::Diverged).map(codec::decode_place).transpose().map_err(unreadable)?;
         let diverged = diverged.map(|(index, _)| index);
+        let lacks = record(Record::Lacks).map(codec::decode_place).transpose().map_err(unreadable)?;
+        let lacks = lacks.map(|(index, _)| index);
+        let is_unfit = snapshot.is_none() && record(Record::Unfit).is_some();
         let known_at = record(Record::KnownAt).map(serde_json::from_slice).transpose().map_err(unreadable)?;
         let entries = stored.entries.values().map(|entry| codec::decode_entry(entry));
         let entries = entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
@@ -134,8 +137,10 @@ impl Consensus {
             stalled: (0, 0),
             marks: Marks::default(),
             excluded: Excluded::default(),
-            broken: diverged.map(trouble),
+            broken: diverged.map(trouble).or_else(|| lacks.map(|_| LACKS.into())),
             diverged,
+            lacks,
+            is_unfit,
             out: Turn::default(),
         };
         group.draw_timeout();
