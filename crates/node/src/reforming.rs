@@ -127,7 +127,7 @@ impl Reforming {
         if self.lost.contains(&me) {
             return Err(refused("Ask a node that is not to be failed over."));
         }
-        cluster::consensus::check_majority_is_lost(voters, &self.lost)?;
+        cluster::consensus::check_majority_is_lost(voters, &self.lost, metadata)?;
         let others = metadata.nodes.iter().filter(|node| node.id != me && !self.lost.contains(&node.id));
         let counted = others.filter(|node| node.membership != Membership::InactiveFailed);
         // One that votes may know of what only lost nodes know as well. Below that level it cannot be named as lost.

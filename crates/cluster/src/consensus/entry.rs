@@ -1,9 +1,13 @@
 //! What an entry of the log holds beside Raft's own fields.
 
+use base::NodeId;
 use raft::eraftpb::{ConfChange, ConfChangeType};
 use serde::{Deserialize, Serialize};
 
-use crate::changes::Command;
+use crate::{
+    changes::{Command, rebalancing::FailOver},
+    metadata::{Metadata, topology::Membership},
+};
 
 /// Names a proposal for as long as anybody may ask how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +44,22 @@ impl Proposal {
     #[must_use]
     pub fn new(id: ProposalId, command: Command) -> Self {
         Self { id, place: None, command }
+    }
+
+    /// The same without those nodes that it would fail over and that were removed, or failed over, by then. `None` where nothing is left to
+    /// be done.
+    pub(super) fn without_gone(&self, metadata: &Metadata) -> Option<Self> {
+        let Command::FailOver(fail_over) = &self.command else { return Some(self.clone()) };
+        let has_failed = |node: NodeId| {
+            metadata.node_by_id(node).is_some_and(|node| node.membership == Membership::InactiveFailed)
+        };
+        let mut nodes = fail_over.nodes.clone();
+        nodes.retain(|node| !metadata.has_removed(*node) && !has_failed(*node));
+        if nodes.is_empty() && !fail_over.nodes.is_empty() {
+            return None;
+        }
+        let command = Command::FailOver(FailOver { nodes, ..fail_over.clone() });
+        Some(Self { command, ..self.clone() })
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Every node of the cluster is a member. At most [`VOTERS_MAX`] of them vote: a commit waits for a majority, and with
 //! seven voters three may fail. A node that is failed over votes no more, so that the majority is counted of those that
-//! are there; another one takes its place.
+//! are there; another one takes its place. One that is removed votes no more first, and goes then. So it is there until
+//! those that vote without it know that they do.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +43,7 @@ pub(super) fn next_step(
     let leaves = |id: &&u64| !nodes.contains(*id);
     let is_not_counted = |id: &&u64| !counted.contains(*id);
     let others = || members.voters.iter().filter(|id| **id != members.leader);
-    if let Some(&id) = members.learners.iter().chain(others()).find(leaves) {
+    if let Some(&id) = members.learners.iter().find(leaves) {
         return Some(NextStep::Change(MemberChange::Remove(id)));
     }
     if let Some(&id) = others().find(is_not_counted) {
@@ -127,13 +128,16 @@ mod tests {
         let (voters, learners) = (BTreeSet::from([1, 2, 3]), BTreeSet::new());
         let members = Members { voters: &voters, learners: &learners, leader: 1 };
         let step = next_step(&metadata, &members, |_| true);
+        assert_eq!(step, Some(NextStep::Change(MemberChange::Learner(3))), "it is not gone yet");
+        let (voters, without) = (BTreeSet::from([1, 2]), BTreeSet::from([3]));
+        let members = Members { voters: &voters, learners: &without, leader: 1 };
+        let step = next_step(&metadata, &members, |_| true);
         assert_eq!(step, Some(NextStep::Change(MemberChange::Remove(3))));
-        let voters = BTreeSet::from([1, 2]);
         let members = Members { voters: &voters, learners: &learners, leader: 1 };
         assert_eq!(next_step(&metadata, &members, |_| true), Some(NextStep::HandOver));
         let members = Members { voters: &voters, learners: &learners, leader: 2 };
         let step = next_step(&metadata, &members, |_| true);
-        assert_eq!(step, Some(NextStep::Change(MemberChange::Remove(1))));
+        assert_eq!(step, Some(NextStep::Change(MemberChange::Learner(1))));
     }
 
     #[test]

@@ -68,15 +68,19 @@ impl State {
             self.proposers.note(id, place, outcome.clone(), self.metadata.version);
             return outcome;
         }
-        if self.ended.len() == REMEMBERED {
-            self.ended.pop_front();
-        }
-        self.ended.push_back((id, outcome.clone()));
+        self.remember(id, outcome.clone());
         outcome
     }
 
+    fn remember(&mut self, id: ProposalId, outcome: Outcome) {
+        if self.ended.len() == REMEMBERED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((id, outcome));
+    }
+
     /// What a group that is formed anew begins with: all of `left` carried out, then `last`, which has to be accepted. The group is
-    /// that many lives later than the one that this state is of.
+    /// that many lives later than the one that this state is of. Nodes that `left` has removed or failed over need no failover.
     pub(super) fn reformed(
         &self,
         left: &[Proposal],
@@ -89,7 +93,12 @@ impl State {
             let _ = state.apply(proposal, apply);
         }
         state.metadata = Arc::new(state.metadata.reformed(leaps));
-        state.apply(last, apply)?;
+        match last.without_gone(&state.metadata) {
+            Some(last) => {
+                state.apply(&last, apply)?;
+            }
+            None => state.remember(last.id, Ok(Applied::Done)),
+        }
         Ok(state)
     }
 

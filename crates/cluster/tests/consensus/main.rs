@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use base::NodeId;
 use settee_cluster::{
-    ClusterError, Command, FailOver,
+    ClusterError, Command, FailOver, StartRebalance,
     consensus::{Epoch, ProposalId},
 };
 use simulation::{Faults, Simulation};
@@ -296,6 +296,52 @@ fn a_group_that_is_formed_anew_twice_outranks_the_one_that_its_founder_knows_not
         simulation.heal();
         simulation.check_after_healing();
     }
+}
+
+/// The other one of two nodes has carried out that it leaves, and is lost. The one that stays has that in its log, and can learn from
+/// nobody that it was agreed on.
+#[test]
+fn a_survivor_forms_the_group_anew_where_its_log_has_removed_the_lost_node() {
+    let mut tried = 0;
+    for seed in seeds() {
+        let mut simulation = Simulation::new(seed, 2, Faults { delay: 5, ..Faults::NONE });
+        let both_vote = |simulation: &Simulation| {
+            simulation.leader().is_some_and(|leader| simulation.node(leader).members().0.len() == 2)
+        };
+        assert!(until(&mut simulation, both_vote), "both vote");
+        for _ in 0..PATIENCE {
+            if simulation.leader() == Some(1) {
+                break;
+            }
+            simulation.hand_over(0);
+            (0..20).for_each(|_| simulation.step());
+        }
+        assert_eq!(simulation.leader(), Some(1));
+        let (stays, leaves) = (NodeId(0), NodeId(1));
+        let start = StartRebalance { id: "r".into(), keep: vec![stays], eject: vec![leaves], now_ms: 1 };
+        simulation.propose(1, Command::StartRebalance(start));
+        let knows = |simulation: &Simulation, at: usize| {
+            simulation.node(at).metadata().node_by_id(leaves).is_some()
+        };
+        let begun = |simulation: &Simulation| simulation.node(0).metadata().rebalance.is_some();
+        assert!(until(&mut simulation, begun), "it is to leave");
+        simulation.propose(1, Command::FinishRebalance { id: "r".into(), now_ms: 2 });
+        assert!(until(&mut simulation, |simulation| !knows(simulation, 1)), "it has left");
+        if !knows(&simulation, 0) {
+            continue;
+        }
+        tried += 1;
+        simulation.remove(leaves);
+        let is_alone = |simulation: &Simulation| simulation.node(0).leader().is_none();
+        assert!(until(&mut simulation, is_alone), "the leader is given up");
+        if !knows(&simulation, 0) {
+            continue;
+        }
+        assert_eq!(simulation.reform_without(&[leaves]), 0);
+        simulation.check_after_healing();
+        assert!(!knows(&simulation, 0));
+    }
+    assert!(tried > 0);
 }
 
 /// Steps until something is so; whether it is in the end.

@@ -414,14 +414,21 @@ impl Simulation {
     /// Forms the group anew of those that are not `lost`, as an administrator would: whose log goes furthest begins, which
     /// is returned. They lose nothing that one of them knew of.
     pub(crate) fn reform(&mut self, lost: &[usize]) -> usize {
-        let left: Vec<usize> = (0..self.nodes.len()).filter(|node| !lost.contains(node)).collect();
+        let nodes: Vec<NodeId> = lost.iter().map(|node| self.nodes[*node].id).collect();
+        self.reform_without(&nodes)
+    }
+
+    /// The same, by the numbers of nodes, some of which may be gone.
+    pub(crate) fn reform_without(&mut self, lost: &[NodeId]) -> usize {
+        let is_left = |node: &usize| !lost.contains(&self.nodes[*node].id);
+        let left: Vec<usize> = (0..self.nodes.len()).filter(is_left).collect();
         assert!(left.iter().all(|node| !self.node(*node).leads()), "somebody leads");
         let founder = *left.iter().max_by_key(|node| self.node(**node).position()).unwrap();
         self.proposed += 1;
         let id = ProposalId { origin: u64::from(self.nodes[founder].id.get()), number: self.proposed };
         // Nobody names whom he does not know.
         let known = |node: &NodeId| self.node(founder).metadata().node_by_id(*node).is_some();
-        let nodes = lost.iter().map(|node| self.nodes[*node].id).filter(known).collect();
+        let nodes = lost.iter().copied().filter(known).collect();
         let command = Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false });
         let last = left.iter().map(|node| self.node(*node).epoch()).max().unwrap();
         let epoch = last.next(self.rng.u64(..));

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     changes::{Command, rebalancing::FailOver},
     consensus::{Batch, LogError, Member, Position, Proposal, ProposalId, Record},
-    metadata::{ClusterError, epoch::Epoch, epoch::Notice},
+    metadata::{ClusterError, Metadata, epoch::Epoch, epoch::Notice, topology::Membership},
 };
 
 /// The epoch that a message belongs to, if it is one.
@@ -33,12 +33,20 @@ pub fn is_from(message: &[u8], signer: NodeId, is_member: bool) -> bool {
     codec::sender_of(message).map_or(is_member, |sender| sender == signer)
 }
 
-/// Whether those that vote can elect nobody without `lost`. A group that could is not formed anew.
+/// Whether those that vote can elect nobody without `lost`. A group that could is not formed anew. Nodes that were removed or failed over,
+/// by `metadata`, are not left either, and nobody can name them as lost. The group may yet have to let them go.
 ///
 /// # Errors
 /// [`ClusterError::MembersRefused`] when they can.
-pub fn check_majority_is_lost(voters: &BTreeSet<NodeId>, lost: &[NodeId]) -> Result<(), ClusterError> {
-    let left = voters.iter().filter(|voter| !lost.contains(voter)).count();
+pub fn check_majority_is_lost(
+    voters: &BTreeSet<NodeId>,
+    lost: &[NodeId],
+    metadata: &Metadata,
+) -> Result<(), ClusterError> {
+    let counts = |voter: NodeId| {
+        metadata.node_by_id(voter).is_some_and(|node| node.membership != Membership::InactiveFailed)
+    };
+    let left = voters.iter().filter(|voter| !lost.contains(voter) && counts(**voter)).count();
     if left * 2 > voters.len() {
         let text = "The nodes that are to stay cannot agree, although they would be a majority. Name every node that is lost.";
         return Err(ClusterError::MembersRefused(text.into()));
@@ -115,7 +123,7 @@ impl Consensus {
             return Err(failed(&format!("node {leader} leads: there is a majority")));
         }
         if let Command::FailOver(FailOver { nodes: lost, .. }) = &command {
-            check_majority_is_lost(&self.members().0, lost)?;
+            check_majority_is_lost(&self.members().0, lost, &self.state.metadata)?;
         }
         if epoch <= self.member.epoch || self.broken.is_some() || self.is_unfit {
             return Err(failed("this node cannot form the group anew"));
@@ -215,6 +223,23 @@ impl Consensus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::{NodeInfo, Ports};
+
+    #[test]
+    fn nodes_that_the_metadata_do_not_count_are_no_part_of_a_majority_that_is_left() {
+        let mut metadata = Metadata::new("c".into(), 16);
+        let node = |id: u16| {
+            let first = NodeInfo::first(format!("n{id}"), format!("h{id}"), Ports::default());
+            NodeInfo { id: NodeId(id), ..first }
+        };
+        metadata.nodes = (0..3).map(node).collect();
+        let (voters, lost) = (metadata.nodes.iter().map(|node| node.id).collect(), [NodeId(1)]);
+        assert!(check_majority_is_lost(&voters, &lost, &metadata).is_err());
+        metadata.nodes[2].membership = Membership::InactiveFailed;
+        assert_eq!(check_majority_is_lost(&voters, &lost, &metadata), Ok(()));
+        metadata.nodes.remove(2);
+        assert_eq!(check_majority_is_lost(&voters, &lost, &metadata), Ok(()), "nobody can name it");
+    }
 
     #[test]
     fn a_node_speaks_for_itself_alone_and_once_it_was_removed_of_no_group_formed_anew() {
