@@ -6,6 +6,8 @@
 //! nobody has led for long ([`Reforming`]), and nobody can. Nobody can where the survivors that vote are no majority. Every node that is
 //! not named as lost has to answer, since what it knows may be more than what the others do ([`Survey`]). The one whose log goes furthest
 //! begins the new group ([`Participant::reform`](crate::Participant::reform)), and decides once more whether it may, by what it knows.
+//! Nodes that were failed over are asked as well. The asker may not have heard that one of them was recovered, and what that one knows
+//! would be lost. So the group is not formed anew where one is further than all others. Each of them may be silent: most are dead.
 //! The others, and those that were lost should they come back, are told to join it (`cluster::consensus`).
 //!
 //! Invariants:
@@ -129,16 +131,19 @@ impl Reforming {
         }
         cluster::consensus::check_majority_is_lost(voters, &self.lost, metadata)?;
         let others = metadata.nodes.iter().filter(|node| node.id != me && !self.lost.contains(&node.id));
-        let counted = others.filter(|node| node.membership != Membership::InactiveFailed);
+        let has_failed = |node: &NodeInfo| node.membership == Membership::InactiveFailed;
+        // These come last: they are compared with what all others know.
+        let (failed, counted): (Vec<_>, Vec<_>) = others.partition(|node| has_failed(node));
         // One that votes may know of what only lost nodes know as well. Below that level it cannot be named as lost.
         let may_be_silent = |node: &NodeInfo| {
             let votes = voters.contains(&node.id) && metadata.names_added_nodes();
-            node.membership == Membership::InactiveAdded && !votes
+            has_failed(node) || node.membership == Membership::InactiveAdded && !votes
         };
-        let asked = counted.map(|node| Asked {
+        let asked = counted.into_iter().chain(failed).map(|node| Asked {
             node: node.id,
             host: node.host.clone(),
             may_be_silent: may_be_silent(node),
+            has_failed: has_failed(node),
         });
         let furthest = Furthest { node: me, host: String::new(), said: survivor };
         let mut survey = Survey { me, asked: asked.collect(), furthest, epoch: survivor.epoch };
@@ -152,8 +157,10 @@ impl Reforming {
 struct Asked {
     node: NodeId,
     host: String,
-    /// It holds no data and does not vote, and so nothing that clients have been told of rests on what it knows.
+    /// It holds no data and does not vote, and so nothing that clients have been told of rests on what it knows. Or it was failed over.
     may_be_silent: bool,
+    /// It was failed over, as far as the asker knows, and forms no group.
+    has_failed: bool,
 }
 
 /// The node whose log goes furthest.
@@ -188,8 +195,11 @@ impl Survey {
     /// # Errors
     /// When the group is not to be formed anew because of that.
     pub fn answered(&mut self, answer: Option<Survivor>) -> Result<(), ClusterError> {
-        let Some(Asked { node, host, may_be_silent }) = self.asked.pop_front() else { return Ok(()) };
+        let Some(Asked { node, host, may_be_silent, has_failed }) = self.asked.pop_front() else {
+            return Ok(());
+        };
         match answer {
+            Some(survivor) if has_failed => self.compare(&host, survivor)?,
             Some(survivor) => self.take(node, &host, survivor)?,
             None if may_be_silent => {}
             None => {
@@ -199,7 +209,8 @@ impl Survey {
         }
         let Furthest { node: founder, host, .. } = &self.furthest;
         if self.asked.is_empty() && ![self.me, node].contains(founder) {
-            self.asked.push_back(Asked { node: *founder, host: host.clone(), may_be_silent: false });
+            let (host, may_be_silent, has_failed) = (host.clone(), false, false);
+            self.asked.push_back(Asked { node: *founder, host, may_be_silent, has_failed });
         }
         Ok(())
     }
@@ -214,11 +225,28 @@ impl Survey {
         Ok((*node, Offer { epoch: self.epoch.next(lot), ticket: said.ticket }))
     }
 
-    fn take(&mut self, node: NodeId, host: &str, survivor: Survivor) -> Result<(), ClusterError> {
+    /// A node that was failed over, as far as the asker knows, has answered after all others.
+    fn compare(&mut self, host: &str, survivor: Survivor) -> Result<(), ClusterError> {
+        self.note(host, survivor)?;
+        if survivor.position > self.furthest.said.position {
+            let text = "was failed over, and knows more of what was agreed on than the nodes that are to stay. Bring a lost node back. \
+                        To go on without what it knows, stop it first.";
+            return Err(refused(format!("{host} {text}")));
+        }
+        Ok(())
+    }
+
+    /// What counts of every answer.
+    fn note(&mut self, host: &str, survivor: Survivor) -> Result<(), ClusterError> {
         if let Some(leader) = survivor.leader {
             return Err(ClusterError::Failed(format!("by what {host} knows, node {leader} leads")));
         }
         self.epoch = self.epoch.max(survivor.epoch);
+        Ok(())
+    }
+
+    fn take(&mut self, node: NodeId, host: &str, survivor: Survivor) -> Result<(), ClusterError> {
+        self.note(host, survivor)?;
         if survivor.position > self.furthest.said.position || node == self.furthest.node {
             self.furthest = Furthest { node, host: host.to_owned(), said: survivor };
         }
@@ -352,10 +380,34 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_data_or_a_vote_may_be_silent_and_one_that_was_failed_over_is_not_asked() {
+    fn a_node_that_was_failed_over_is_asked_last_and_may_be_silent_and_what_it_knows_is_not_given_up() {
+        let mut metadata = metadata(5);
+        metadata.nodes[1].membership = Membership::InactiveFailed;
+        let end = |answer: Option<Survivor>| {
+            let mut survey = ask(&[3, 4], &metadata).unwrap();
+            assert_eq!(survey.next(), Some((NodeId(2), "h2")));
+            survey.answered(Some(survivor(0, 7))).unwrap();
+            assert_eq!(survey.next(), Some((NodeId(1), "h1")));
+            survey.answered(answer)?;
+            assert_eq!(survey.next(), Some((NodeId(2), "h2")), "its ticket is old by now");
+            survey.answered(Some(survivor(0, 7))).unwrap();
+            survey.founder(survivor(0, 5), 1).map(|(founder, _)| founder)
+        };
+        assert_eq!(end(None), Ok(NodeId(2)));
+        assert_eq!(end(Some(survivor(0, 7))), Ok(NodeId(2)));
+        let Err(ClusterError::MembersRefused(text)) = end(Some(survivor(0, 8))) else {
+            panic!("it may have been recovered by nodes that are lost");
+        };
+        assert!(text.starts_with("h1 "), "{text}");
+        let leads = Survivor { leader: Some(NodeId(1)), ..survivor(0, 7) };
+        assert!(matches!(end(Some(leads)), Err(ClusterError::Failed(_))));
+    }
+
+    #[test]
+    fn a_node_without_data_or_a_vote_may_be_silent() {
         let mut metadata = metadata(6);
+        metadata.nodes.remove(2);
         metadata.nodes[1].membership = Membership::InactiveAdded;
-        metadata.nodes[2].membership = Membership::InactiveFailed;
         let asks = |votes: bool, metadata: &Metadata| {
             let voters = metadata.nodes.iter().map(|node| node.id).filter(|id| votes || *id != NodeId(1));
             let reforming = Reforming::new(ids(&[3, 4, 5]), 0);
