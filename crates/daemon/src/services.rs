@@ -295,7 +295,7 @@ mod tests {
             let gate: Arc<dyn Gate> = Arc::new(Alone(Arc::new(Metadata::new("c".into(), 256))));
             let front = Arc::new(Front::new(Arc::clone(&gate), Arc::default()).unwrap());
             let handle = runtime.handle().clone();
-            let peers = Peers::new(handle.clone(), Arc::default(), Arc::default(), |_, _, _| {});
+            let peers = Peers::new(handle.clone(), Arc::default(), Arc::default(), |_, _| {});
             let this_node = Arc::new(ThisNode::new("n".into(), NodeId(0)));
             let questions = Questions::new(handle.clone(), Arc::new(peers), this_node);
             let context = Context {

@@ -307,13 +307,19 @@ impl<A, R> Participant<A, R> {
         mem::replace(&mut self.output, Output::new())
     }
 
-    /// Another node's verdict on this one, which had the number `me` in its cluster. `epoch` is the life of the group in which it was
-    /// asked about one. What is said of an earlier life comes late: the number may be the same in both.
+    /// Another node's verdict on this one, which had the number `me` in that cluster. `epoch` is the life of the group in which it was
+    /// asked about one. What is said of an earlier life, or of another cluster, comes late: the number may be the same in both.
     #[must_use]
-    pub fn judged(&self, me: NodeId, epoch: Option<Epoch>, verdict: Verdict) -> Option<Sentence> {
+    pub fn judged(
+        &self,
+        (me, cluster): (NodeId, &str),
+        epoch: Option<Epoch>,
+        verdict: Verdict,
+    ) -> Option<Sentence> {
         let member = self.group.member();
         let is_of_this_life = epoch.is_none_or(|epoch| epoch == self.group.epoch());
-        let is_meant = me == member.node && is_of_this_life && !self.group.is_alone();
+        let is_it = me == member.node && cluster == member.cluster_uuid;
+        let is_meant = is_it && is_of_this_life && !self.group.is_alone();
         is_meant.then(|| verdict.sentence(self.group.metadata(), &member.uuid))
     }
 
@@ -356,6 +362,21 @@ impl<A, R> Participant<A, R> {
     ) -> Result<(), ClusterError> {
         self.offers.admit(offer.ticket, now)?;
         let (_, first) = self.group.reform(offer.epoch, id, command)?;
+        self.begin_again(first).map_err(|error| ClusterError::Failed(error.to_string()))
+    }
+
+    /// This node becomes a member of another cluster; `first` is what its log begins with.
+    ///
+    /// # Errors
+    /// When it belongs to a cluster of several nodes by now, or has buckets, or nothing can be written: everything is as it was.
+    pub fn join(&mut self, first: Batch) -> Result<(), ClusterError> {
+        let (metadata, me) = (self.group.metadata(), self.group.member().node);
+        let (voters, learners) = self.group.members();
+        let is_alone = metadata.nodes.len() <= 1 && learners.is_empty() && voters.iter().eq([&me]);
+        if !is_alone || !metadata.buckets.is_empty() {
+            let text = "a node that has buckets, or belongs to a cluster, cannot join another one";
+            return Err(ClusterError::Failed(text.into()));
+        }
         self.begin_again(first).map_err(|error| ClusterError::Failed(error.to_string()))
     }
 
@@ -409,6 +430,53 @@ mod tests {
     use cluster::{NodeInfo, Ports};
 
     use super::*;
+
+    fn member(cluster: &str, node: u16) -> Member {
+        let (uuid, secret) = ("n".to_owned(), "s".to_owned());
+        let (cluster_uuid, epoch) = (cluster.to_owned(), Epoch::default());
+        Member { uuid, node: NodeId(node), cluster_uuid, epoch, secret, peers: nodes(), authority: None }
+    }
+
+    fn nodes() -> Vec<NodeInfo> {
+        let first = NodeInfo::first("other".into(), "h".into(), Ports::default());
+        let me = NodeInfo { id: NodeId(1), uuid: "n".into(), host: "h1".into(), ..first.clone() };
+        vec![first, me]
+    }
+
+    fn part(first: &Batch) -> Participant<(), ()> {
+        let mut stored = Stored::default();
+        stored.apply(first);
+        Participant::new(Consensus::open(&stored, 1).unwrap(), 1, 0)
+    }
+
+    #[test]
+    fn a_node_leaves_no_cluster_because_of_what_is_said_of_its_number_in_another_one() {
+        let part = part(&cluster::consensus::join(&member("c", 1)).unwrap());
+        let judged = |me, cluster, epoch| part.judged((NodeId(me), cluster), epoch, Verdict::Removed);
+        let life = Some(Epoch::default());
+        assert_eq!((judged(1, "d", life), judged(1, "d", None)), (None, None));
+        assert_eq!((judged(2, "c", life), judged(1, "c", Some(Epoch { number: 1, lot: 1 }))), (None, None));
+        assert_eq!(judged(1, "c", life), Some(Sentence::Leave));
+        assert_eq!(judged(1, "c", None), Some(Sentence::Leave));
+    }
+
+    #[test]
+    fn a_node_joins_another_cluster_only_while_it_is_alone_and_has_no_buckets() {
+        let mut metadata = Metadata::new("c".into(), 16);
+        metadata.nodes = vec![NodeInfo::first("n".into(), "h".into(), Ports::default())];
+        let alone = Member { peers: Vec::new(), ..member("c", 0) };
+        let elsewhere = cluster::consensus::join(&member("d", 1)).unwrap();
+        let joined = |first: &Batch| {
+            let mut part = part(first);
+            let joined = part.join(elsewhere.clone());
+            assert_eq!(part.group().member().cluster_uuid == "d", joined.is_ok());
+            joined.is_ok()
+        };
+        assert!(joined(&found(&alone, &Arc::new(metadata.clone())).unwrap()));
+        assert!(!joined(&cluster::consensus::join(&member("c", 1)).unwrap()), "another join was faster");
+        metadata.nodes = nodes();
+        assert!(!joined(&found(&alone, &Arc::new(metadata)).unwrap()), "a node was added");
+    }
 
     /// What two nodes make of one group that has lost its majority tells the same [`Metadata::rev_epoch`]. A third one may be taken into
     /// both, one after the other.

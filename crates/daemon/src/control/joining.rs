@@ -16,7 +16,7 @@ use node::Verdict;
 
 use super::{Control, LOOK_AGAIN, PATIENCE, PROPOSE, TAKEN, stopping};
 use crate::talk::{
-    peers::{MESSAGES, decode_messages},
+    peers::{MESSAGES, decode_messages, marked_cluster},
     proposals,
 };
 
@@ -40,7 +40,7 @@ impl Control {
         };
         let first = join(&member).map_err(|error| ClusterError::Failed(error.to_string()))?;
         let (cluster_uuid, node) = (member.cluster_uuid, member.node);
-        self.agreement.become_member(first);
+        self.agreement.become_member(first).await?;
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -50,7 +50,7 @@ impl Control {
                 return Ok(());
             }
         }
-        self.agreement.forget_cluster(node);
+        self.agreement.forget_cluster(node, &cluster_uuid);
         let text = "the nodes of the cluster have not sent its metadata in time; can they reach this node?";
         Err(ClusterError::Failed(text.into()))
     }
@@ -103,6 +103,12 @@ impl Control {
     fn take_messages(&self, signer: Option<NodeId>, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
         let (from, messages) =
             decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
+        // Another cluster may have a node where one of this cluster was.
+        let ours = &self.metadata.load().cluster_uuid;
+        let is_foreign = |message: &&[u8]| marked_cluster(message).is_some_and(|its| its != ours.as_bytes());
+        if messages.iter().any(is_foreign) {
+            return Err(ClusterError::Failed("messages of another cluster".into()));
+        }
         let epoch = messages.first().and_then(|message| epoch_of(message));
         if let Some(verdict) = self.judge(from, epoch) {
             return Ok(verdict.text().as_bytes().to_vec());
@@ -110,7 +116,8 @@ impl Control {
         // While nodes are known by a secret, nobody knows which node sends something.
         let is_member = signer.is_some_and(|signer| self.metadata.load().node_by_id(signer).is_some());
         let counts = |message: &[u8]| signer.is_none_or(|signer| is_from(message, signer, is_member));
-        let messages = messages.into_iter().filter(|message| counts(message));
+        let is_mark = |message: &[u8]| marked_cluster(message).is_some();
+        let messages = messages.into_iter().filter(|message| !is_mark(message) && counts(message));
         messages.for_each(|message| self.agreement.step(signer, message.to_vec()));
         Ok(Vec::new())
     }

@@ -39,7 +39,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     setup::identity::ThisNode,
-    talk::{named, peers::Peers},
+    talk::{
+        named,
+        peers::{Judged, Peers},
+    },
     threads::spawn::spawn,
 };
 
@@ -71,7 +74,7 @@ enum Event {
     /// The answer says whether somebody was asked to take over.
     HandOver(Sender<bool>),
     /// Joins another cluster with that first batch.
-    Become(Batch),
+    Become(Batch, oneshot::Sender<Result<(), ClusterError>>),
     /// Asks how this member stands.
     Survivor(oneshot::Sender<Survivor>),
     /// This node is about to have somebody form the group anew.
@@ -80,8 +83,8 @@ enum Event {
     Reform(Box<Reform>, oneshot::Sender<Result<(), ClusterError>>),
     /// This node's metadata differ from those of most nodes since that change.
     Diverged(u64),
-    /// What another node says of this one, which had that number in its cluster.
-    Judged(NodeId, Option<Epoch>, Verdict),
+    /// What another node says of this one, which had that number in the cluster of that uuid.
+    Judged((NodeId, String), Option<Epoch>, Verdict),
     /// Makes this node new, whatever it belongs to.
     Reset(oneshot::Sender<Result<(), LogError>>),
     Stop,
@@ -163,10 +166,13 @@ impl Inbox {
     }
 
     /// What [`Peers`] calls when another node says that this one is none of its cluster's.
-    pub(crate) fn on_verdict(&self) -> impl Fn(NodeId, Epoch, Verdict) + Send + Sync + 'static {
+    pub(crate) fn on_verdict(&self) -> impl Fn(&Judged<'_>, Verdict) + Send + Sync + 'static {
         let sender = self.sender.clone();
-        // An error means that the node stops.
-        move |me, epoch, verdict| drop(sender.send(Event::Judged(me, Some(epoch), verdict)))
+        move |judged, verdict| {
+            let Judged { node, cluster, epoch } = *judged;
+            // An error means that the node stops.
+            let _ = sender.send(Event::Judged((node, cluster.to_owned()), Some(epoch), verdict));
+        }
     }
 }
 
@@ -354,13 +360,15 @@ impl Agreement {
     }
 
     /// Makes this node a member of another cluster; `first` is what its log begins with.
-    pub(crate) fn become_member(&self, first: Batch) {
-        self.put(Event::Become(first));
+    pub(crate) async fn become_member(&self, first: Batch) -> Result<(), ClusterError> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Event::Become(first, answer));
+        answered.await.unwrap_or_else(|_| Err(ClusterError::Failed("the node is stopping".into())))
     }
 
-    /// Makes this node its own cluster again, and new, if it still is that member.
-    pub(crate) fn forget_cluster(&self, me: NodeId) {
-        self.put(Event::Judged(me, None, Verdict::Removed));
+    /// Makes this node its own cluster again, and new, if it still is that member of that cluster.
+    pub(crate) fn forget_cluster(&self, me: NodeId, cluster: &str) {
+        self.put(Event::Judged((me, cluster.to_owned()), None, Verdict::Removed));
     }
 
     /// Makes this node its own cluster again, and new, whatever it belongs to. To a cluster it belonged to it is lost, with its
@@ -490,10 +498,13 @@ impl Driver {
                 // The asking thread may have given up.
                 let _ = answer.send(self.part.hand_over());
             }
-            Event::Become(first) => {
-                if let Err(error) = self.part.begin_again(first) {
+            Event::Become(first, answer) => {
+                let joined = self.part.join(first);
+                if let Err(error) = &joined {
                     tracing::error!(%error, "this node cannot join a cluster");
                 }
+                // The asking thread may have given up.
+                let _ = answer.send(joined);
             }
             Event::Diverged(index) => {
                 self.part.fence(index);
@@ -513,11 +524,13 @@ impl Driver {
                 // As above.
                 let _ = answer.send(reformed);
             }
-            Event::Judged(me, epoch, verdict) => match self.part.judged(me, epoch, verdict) {
-                Some(Sentence::Leave) => self.leave(),
-                Some(Sentence::Keep) => self.admit(UNKNOWN),
-                None => {}
-            },
+            Event::Judged((me, cluster), epoch, verdict) => {
+                match self.part.judged((me, &cluster), epoch, verdict) {
+                    Some(Sentence::Leave) => self.leave(),
+                    Some(Sentence::Keep) => self.admit(UNKNOWN),
+                    None => {}
+                }
+            }
             Event::Reset(answer) => {
                 tracing::warn!("this node is reset; it forgets what it held");
                 // The asking thread may have given up.

@@ -65,6 +65,8 @@ const WAITS: usize = 16;
 const IDLE: usize = 2;
 /// First and longest wait before a node that could not be reached is tried again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// What a [`cluster_mark`] begins with, and no message.
+const CLUSTER_MARK: u8 = 0xc1;
 /// The answer to a login that is not taken.
 const UNAUTHORIZED: u16 = 401;
 /// Where Raft's messages go.
@@ -92,7 +94,21 @@ pub(crate) struct Peers {
     account: Arc<NodeAccount>,
     node_tls: Arc<NodeTls>,
     /// Called when another node says that this one, of that number, is none of its cluster's.
-    judged: Arc<dyn Fn(NodeId, Epoch, Verdict) + Send + Sync>,
+    judged: Arc<OnVerdict>,
+}
+
+/// Called when another node says that of this one.
+pub(crate) type OnVerdict = dyn Fn(&Judged<'_>, Verdict) + Send + Sync;
+
+/// As what this node was judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged<'a> {
+    /// By that number.
+    pub(crate) node: NodeId,
+    /// In the cluster of that uuid.
+    pub(crate) cluster: &'a str,
+    /// In that life of the group.
+    pub(crate) epoch: Epoch,
 }
 
 /// One other node.
@@ -135,7 +151,7 @@ impl Peers {
         runtime: Handle,
         account: Arc<NodeAccount>,
         node_tls: Arc<NodeTls>,
-        judged: impl Fn(NodeId, Epoch, Verdict) + Send + Sync + 'static,
+        judged: impl Fn(&Judged<'_>, Verdict) + Send + Sync + 'static,
     ) -> Self {
         Self {
             runtime,
@@ -315,17 +331,18 @@ impl Peer {
     }
 
     /// Delivers messages until the node is gone.
-    async fn deliver(&self, me: NodeId, judged: &(dyn Fn(NodeId, Epoch, Verdict) + Send + Sync)) {
+    async fn deliver(&self, me: NodeId, judged: &OnVerdict) {
         let path = format!("/_settee/{MESSAGES}");
         let mut connection: Option<Connection> = None;
         let mut pause = BACK_OFF.0;
         while !self.gone.load(Ordering::Acquire) {
-            let messages = self.take();
+            let mut messages = self.take();
             if messages.is_empty() {
                 self.queued.notified().await;
                 continue;
             }
             let epoch = messages.first().and_then(|message| epoch_of(message)).unwrap_or_default();
+            messages.push(cluster_mark(&self.cluster));
             let body = encode_messages(me, &messages);
             let patience = DELIVERY * u32::try_from(1 + body.len() / DELIVERY_BYTES).unwrap_or(u32::MAX);
             let outcome = async {
@@ -343,7 +360,7 @@ impl Peer {
                     if let Some(verdict) = Verdict::of(&answer)
                         && self.node_tls.believes_unsigned()
                     {
-                        judged(me, epoch, verdict);
+                        judged(&Judged { node: me, cluster: &self.cluster, epoch }, verdict);
                     }
                     continue;
                 }
@@ -375,11 +392,11 @@ impl Peer {
         verdict: Verdict,
         (me, epoch): (NodeId, Epoch),
         signature: &[u8],
-        judged: &(dyn Fn(NodeId, Epoch, Verdict) + Send + Sync),
+        judged: &OnVerdict,
     ) {
         let said = Judgement { verdict: verdict.text(), cluster: &self.cluster, node: me, epoch };
         if self.node_tls.believes(&said, signature, verdict == Verdict::Removed) {
-            judged(me, epoch, verdict);
+            judged(&Judged { node: me, cluster: &self.cluster, epoch }, verdict);
         } else {
             tracing::debug!(node = %self.node, ?verdict, "a verdict that no member has signed");
         }
@@ -421,6 +438,17 @@ pub(crate) fn encode_messages(from: NodeId, messages: &[Vec<u8>]) -> Vec<u8> {
     body
 }
 
+/// What follows the messages to one node: the cluster that they belong to. A node that does not know of it refuses it as one message
+/// that it cannot read.
+pub(crate) fn cluster_mark(cluster: &str) -> Vec<u8> {
+    [&[CLUSTER_MARK], cluster.as_bytes()].concat()
+}
+
+/// The cluster that a [`cluster_mark`] names, if it is one.
+pub(crate) fn marked_cluster(message: &[u8]) -> Option<&[u8]> {
+    message.split_first().filter(|(first, _)| **first == CLUSTER_MARK).map(|(_, cluster)| cluster)
+}
+
 /// Reads what [`encode_messages`] wrote.
 pub(crate) fn decode_messages(body: &[u8]) -> Option<(NodeId, Vec<&[u8]>)> {
     let (from, mut rest) = body.split_first_chunk()?;
@@ -451,6 +479,14 @@ mod tests {
     use crate::talk::http::Security;
 
     #[test]
+    fn a_mark_names_a_cluster_and_is_no_message() {
+        let mark = cluster_mark("c0ffee");
+        assert_eq!(marked_cluster(&mark), Some(b"c0ffee".as_slice()));
+        assert_eq!(epoch_of(&mark), None, "nodes of earlier versions refuse it");
+        assert!(marked_cluster(&[2, 7]).is_none() && marked_cluster(&[]).is_none());
+    }
+
+    #[test]
     fn messages_arrive_with_their_sender() {
         let messages = vec![b"one".to_vec(), Vec::new(), vec![7; 1000]];
         let body = encode_messages(NodeId(3), &messages);
@@ -476,7 +512,7 @@ mod tests {
             known: RwLock::new(BTreeMap::from([(NodeId(1), Arc::new(peer))])),
             account: Arc::default(),
             node_tls: Arc::default(),
-            judged: Arc::new(|_, _, _| {}),
+            judged: Arc::new(|_, _| {}),
         }
     }
 
@@ -551,7 +587,7 @@ mod tests {
             let heard = Arc::<Mutex<Vec<Verdict>>>::default();
             let (own, judged) = (Arc::clone(&peer), Arc::clone(&heard));
             tokio::spawn(async move {
-                own.deliver(NodeId(0), &move |_, _, verdict| judged.lock().push(verdict)).await;
+                own.deliver(NodeId(0), &move |_, verdict| judged.lock().push(verdict)).await;
             });
             // What was said first has been judged once it is said again.
             for _ in 0..2 {
@@ -583,7 +619,7 @@ mod tests {
     #[test]
     fn what_a_node_says_under_a_new_number_does_not_go_out_under_the_former_one() {
         let runtime = runtime();
-        let peers = Peers::new(runtime.handle().clone(), Arc::default(), Arc::default(), |_, _, _| {});
+        let peers = Peers::new(runtime.handle().clone(), Arc::default(), Arc::default(), |_, _| {});
         let other =
             NodeInfo { id: NodeId(1), ..NodeInfo::first("1".into(), "127.0.0.1".into(), Ports::default()) };
         let metadata = Metadata { nodes: vec![other], ..Metadata::new("c".into(), 256) };

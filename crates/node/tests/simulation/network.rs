@@ -24,7 +24,7 @@ pub(crate) enum Message {
     /// Of one member of the consensus to another.
     Consensus(Vec<u8>),
     /// The answer to a member of that number that is none any more, if it was one.
-    Verdict(NodeId, Option<Epoch>, Verdict),
+    Verdict((NodeId, String), Option<Epoch>, Verdict),
     /// Of a node with a proposal to the one that it takes for the leader.
     Propose(Box<Proposal>),
     /// The answer: whether it was taken.

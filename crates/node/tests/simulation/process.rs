@@ -250,7 +250,8 @@ impl Process {
     /// Another member says something.
     pub(crate) fn step(&mut self, from: NodeId, message: Vec<u8>, outside: &mut Outside<'_>) {
         if let Some(verdict) = self.judge(from, &message) {
-            return outside.send(self.id, Some(from), Message::Verdict(from, epoch_of(&message), verdict));
+            let named = (from, self.metadata.cluster_uuid.clone());
+            return outside.send(self.id, Some(from), Message::Verdict(named, epoch_of(&message), verdict));
         }
         self.mail.push_back((from, message));
         if self.does(AGREEMENT, outside.now.mono_millis) {

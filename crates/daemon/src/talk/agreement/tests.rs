@@ -9,6 +9,7 @@ use cluster::{
 use dataplane::account::NodePool;
 
 use super::*;
+use crate::talk::peers::OnVerdict;
 
 /// Longer than anything takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -39,7 +40,7 @@ impl LogStore for Disk {
 struct Node {
     runtime: tokio::runtime::Runtime,
     agreement: Arc<Agreement>,
-    judge: Box<dyn Fn(NodeId, Epoch, Verdict)>,
+    judge: Box<OnVerdict>,
     this_node: Arc<ThisNode>,
     applied: Receiver<Applied>,
     log: Arc<Mutex<MemoryLog>>,
@@ -120,6 +121,15 @@ impl Node {
     /// Waits until everything has happened that was to happen by now.
     fn settle(&self) {
         assert!(self.runtime.block_on(self.agreement.survivor()).is_some());
+    }
+
+    /// As what other nodes of its cluster know it.
+    fn as_it_is(&self) -> Judged<'static> {
+        Judged { node: ME, cluster: "old", epoch: self.agreement.epoch() }
+    }
+
+    fn judged(&self, judged: Judged<'_>, verdict: Verdict) {
+        (self.judge)(&judged, verdict);
     }
 
     /// Whom a crash would bring back.
@@ -247,21 +257,23 @@ fn a_node_says_that_another_one_goes_on_in_a_group_of_its_own_until_it_joins_tha
     node.settle();
     assert_eq!(node.agreement.has_another_group(), Some(other.id));
 
-    let joined = Member { epoch, ..member("me", ME, "old", vec![other]) };
-    node.agreement.become_member(join(&joined).unwrap());
+    node.runtime.block_on(node.agreement.reset()).unwrap();
     node.begins.recv_timeout(SOON).unwrap();
     node.go_on.send(()).unwrap();
-    assert_eq!(node.agreement.has_another_group(), None, "it belongs to that group now");
+    assert_eq!(node.agreement.has_another_group(), None, "it belongs to neither group now");
     node.agreement.stop();
 }
 
 #[test]
 fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
     let node = Node::start(Membership::InactiveAdded);
-    (node.judge)(NodeId(2), node.agreement.epoch(), Verdict::Unknown);
+    node.judged(Judged { node: NodeId(2), ..node.as_it_is() }, Verdict::Unknown);
     node.settle();
     assert!(node.begins.try_recv().is_err(), "that was said of another node");
-    (node.judge)(ME, node.agreement.epoch(), Verdict::Unknown);
+    node.judged(Judged { cluster: "elsewhere", ..node.as_it_is() }, Verdict::Removed);
+    node.settle();
+    assert!(node.begins.try_recv().is_err(), "that was said in another cluster");
+    node.judged(node.as_it_is(), Verdict::Unknown);
     node.begins.recv_timeout(SOON).unwrap();
     node.go_on.send(()).unwrap();
     node.agreement.stop();
@@ -271,16 +283,16 @@ fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
 #[test]
 fn a_node_that_nobody_has_heard_of_keeps_data_until_somebody_decides() {
     let node = Node::start(Membership::Active);
-    (node.judge)(ME, node.agreement.epoch(), Verdict::Unknown);
+    node.judged(node.as_it_is(), Verdict::Unknown);
     node.settle();
     assert!(node.begins.try_recv().is_err());
     assert!(node.agreement.trouble().is_some_and(|trouble| trouble.contains("hardResetNode")));
     // That was said of another life of the group, in which a node may have had the same number.
-    (node.judge)(ME, Epoch { number: 77, lot: 1 }, Verdict::Removed);
+    node.judged(Judged { epoch: Epoch { number: 77, lot: 1 }, ..node.as_it_is() }, Verdict::Removed);
     node.settle();
     assert!(node.begins.try_recv().is_err());
     // One that was removed has nothing that is missed.
-    (node.judge)(ME, node.agreement.epoch(), Verdict::Removed);
+    node.judged(node.as_it_is(), Verdict::Removed);
     node.begins.recv_timeout(SOON).unwrap();
     node.go_on.send(()).unwrap();
     node.agreement.stop();
@@ -292,7 +304,7 @@ fn a_node_that_goes_on_for_its_clients_begins_anew_though_nothing_more_is_heard(
     let metadata = Arc::new(with_a_bucket());
     let first = found(&member("me", ME, "old", metadata.nodes.clone()), &metadata).unwrap();
     let node = Node::begin(first);
-    (node.judge)(ME, node.agreement.epoch(), Verdict::Removed);
+    node.judged(node.as_it_is(), Verdict::Removed);
     node.settle();
     assert!(node.begins.try_recv().is_err(), "clients that have not heard of it are told where to go");
     node.begins.recv_timeout(SOON).unwrap();

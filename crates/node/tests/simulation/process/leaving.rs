@@ -38,11 +38,12 @@ impl Process {
     /// Another node says that of this one, which it calls by that number.
     pub(crate) fn judged(
         &mut self,
-        (me, epoch): (NodeId, Option<Epoch>),
+        (me, cluster): (NodeId, &str),
+        epoch: Option<Epoch>,
         verdict: Verdict,
         outside: &mut Outside<'_>,
     ) {
-        match self.part.judged(me, epoch, verdict) {
+        match self.part.judged((me, cluster), epoch, verdict) {
             Some(Sentence::Leave) => self.leave(outside),
             Some(Sentence::Keep) if self.leaving == Leaving::No => {
                 outside.journal.note(format_args!("nobody has heard of {}, which has data", self.id));

@@ -422,7 +422,9 @@ impl World {
             Message::Consensus(bytes) => {
                 letter.from.into_iter().for_each(|from| process.step(from, bytes.clone(), outside));
             }
-            Message::Verdict(me, epoch, verdict) => process.judged((me, epoch), verdict, outside),
+            Message::Verdict((me, cluster), epoch, verdict) => {
+                process.judged((me, &cluster), epoch, verdict, outside);
+            }
             Message::Propose(proposal) => process.take_proposal(&proposal, letter.from, outside),
             Message::Proposed { id, taken } => process.handed(id, taken, outside.now.mono_millis),
             Message::Report(report) => process.take_report(report, outside),
