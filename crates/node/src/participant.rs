@@ -324,10 +324,22 @@ impl<A, R> Participant<A, R> {
     }
 
     /// This node belongs to its cluster no more, as its own group or another node says. Returns whether it is to begin anew by now. A
-    /// node that has buckets stays as it is for a moment longer. So it can tell clients that have not heard of it where to go.
+    /// node that has buckets stays as it is for a moment longer. So it can tell clients that have not heard of it where to go. One
+    /// whose log takes nothing stays until it starts again.
     pub fn leaves(&mut self, now: u64) -> bool {
         let at = *self.leaves_at.get_or_insert(now + LINGER_MILLIS);
-        now >= at || self.group.metadata().buckets.is_empty()
+        (now >= at || self.group.metadata().buckets.is_empty()) && self.check_log().is_ok()
+    }
+
+    /// Whether this node can begin anew, or go on as another member.
+    ///
+    /// # Errors
+    /// When the log takes nothing any more.
+    pub fn check_log(&self) -> Result<(), LogError> {
+        match &self.log_lost {
+            Some(reason) => Err(LogError::Unreadable(reason.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Whether this node is on its way out of its cluster.
@@ -393,9 +405,7 @@ impl<A, R> Participant<A, R> {
     /// # Errors
     /// When nothing can begin with that: everything is as it was.
     pub fn begin_again(&mut self, first: Batch) -> Result<(), LogError> {
-        if let Some(reason) = &self.log_lost {
-            return Err(LogError::Unreadable(reason.clone()));
-        }
+        self.check_log()?;
         let mut stored = Stored::default();
         stored.apply(&first);
         self.seed = self.seed.wrapping_add(1);

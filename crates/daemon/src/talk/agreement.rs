@@ -649,6 +649,8 @@ impl Driver {
 
     /// This node becomes its own cluster again, and new.
     fn begin_anew(&mut self) -> Result<(), LogError> {
+        // Its next identity has files of its own, which would be made in vain.
+        self.part.check_log()?;
         let (member, metadata) = (self.fresh)()?;
         self.part.begin_anew(&member, metadata)
     }
