@@ -114,9 +114,9 @@ impl Reads {
         self.answers.back().map_or(self.done, |last| last.0) < self.wanted
     }
 
-    /// At that question the group was so far.
+    /// At that question the group was so far. What was not asked yet answers nobody: it would be old by the time that it is.
     pub(super) fn answer(&mut self, question: u64, index: u64) {
-        if question > self.answers.back().map_or(self.done, |last| last.0) {
+        if question <= self.asked && question > self.answers.back().map_or(self.done, |last| last.0) {
             self.answers.push_back((question, index));
         }
     }
@@ -142,5 +142,22 @@ impl Reads {
         }
         self.done = news.unwrap_or(self.done);
         news.filter(|_| is_awaited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_to_a_question_that_was_not_asked_yet_answers_nobody() {
+        let mut reads = Reads::default();
+        reads.ask();
+        reads.want();
+        reads.answer(7, 1);
+        assert!(reads.is_waiting());
+        assert_eq!(reads.settle(1), None);
+        reads.answer(1, 2);
+        assert_eq!((reads.settle(1), reads.settle(2)), (None, Some(1)));
     }
 }
