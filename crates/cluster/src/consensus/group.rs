@@ -60,6 +60,8 @@ pub struct Consensus {
     raw: RawNode<Mirror>,
     state: State,
     applied: u64,
+    /// The term of what was applied last.
+    applied_term: u64,
     /// How far the log went that its state is from, of a member that has heard nothing yet of a group that was formed anew.
     known_at: Option<Position>,
     /// Readies that wait for batches to be written, in order.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use base::NodeId;
 use settee_cluster::{
     ClusterError, Command, FailOver, StartRebalance,
-    consensus::{Epoch, ProposalId},
+    consensus::{Epoch, Member, Position, ProposalId, Record},
 };
 use simulation::{Faults, Simulation};
 
@@ -145,6 +145,26 @@ fn a_member_that_is_asked_to_lead_while_it_takes_a_snapshot_goes_on() {
     simulation.run_until_a_snapshot_is_to_be_written(heir);
     simulation.let_go();
     simulation.check_after_healing();
+}
+
+/// How far it knows decides later whether it founds a group of that.
+#[test]
+fn a_member_that_is_told_to_join_a_new_group_while_it_takes_a_snapshot_remembers_how_far_it_knows() {
+    let mut simulation = Simulation::new(3, 3, Faults::NONE);
+    (0..200).for_each(|_| simulation.step());
+    simulation.stop(2);
+    // More than the log keeps.
+    simulation.proposals_per_step = 4;
+    (0..1_500).for_each(|_| simulation.step());
+    simulation.start(2);
+    simulation.run_until_a_snapshot_is_to_be_written(2);
+    let member = simulation.node(2);
+    let successor = Member { epoch: Epoch::default().next(1), ..member.member().clone() };
+    let first = member.rejoin(&successor).unwrap();
+    let known_at = first.records.iter().find(|(record, _)| *record == Record::KnownAt).unwrap();
+    let known_at: Position = serde_json::from_slice(&known_at.1).unwrap();
+    assert_eq!((known_at.epoch, known_at.index), (Epoch::default(), member.applied()));
+    assert!(known_at.term > 0);
 }
 
 #[test]
@@ -320,9 +340,8 @@ fn a_survivor_forms_the_group_anew_where_its_log_has_removed_the_lost_node() {
         let (stays, leaves) = (NodeId(0), NodeId(1));
         let start = StartRebalance { id: "r".into(), keep: vec![stays], eject: vec![leaves], now_ms: 1 };
         simulation.propose(1, Command::StartRebalance(start));
-        let knows = |simulation: &Simulation, at: usize| {
-            simulation.node(at).metadata().node_by_id(leaves).is_some()
-        };
+        let knows =
+            |simulation: &Simulation, at: usize| simulation.node(at).metadata().node_by_id(leaves).is_some();
         let begun = |simulation: &Simulation| simulation.node(0).metadata().rebalance.is_some();
         assert!(until(&mut simulation, begun), "it is to leave");
         simulation.propose(1, Command::FinishRebalance { id: "r".into(), now_ms: 2 });

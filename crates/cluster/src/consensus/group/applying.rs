@@ -23,7 +23,7 @@ impl Consensus {
             }
         }
         self.is_unfit = false;
-        self.applied = snapshot.get_metadata().index;
+        (self.applied, self.applied_term) = (snapshot.get_metadata().index, snapshot.get_metadata().term);
         let applied = self.applied;
         self.with_raft(|raw| raw.advance_apply_to(applied));
         self.commit(self.state.outcomes(), true);
@@ -47,7 +47,7 @@ impl Consensus {
                 }
             },
         };
-        self.applied = entry.index;
+        (self.applied, self.applied_term) = (entry.index, entry.term);
         let applied = self.applied;
         self.with_raft(|raw| raw.advance_apply_to(applied));
         if let Some(proposal) = proposal {

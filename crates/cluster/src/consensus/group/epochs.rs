@@ -80,13 +80,11 @@ impl Consensus {
     pub fn rejoin(&self, successor: &Member) -> Result<Batch, LogError> {
         let bytes = serde_json::to_vec(&*self.state.metadata).map_err(unreadable)?;
         let mut records = vec![(Record::Member, member_bytes(successor)?), (Record::Known, bytes)];
-        // What was not applied is forgotten with the log.
-        let log = &self.raw.raft.raft_log;
-        let known_at = match log.term(self.applied) {
-            Ok(term) if self.applied > 0 => {
-                Some(Position { epoch: self.member.epoch, term, index: self.applied })
-            }
-            _ => self.known_at,
+        // What was not applied is forgotten with the log. Of what was, the log may know no more: a snapshot takes its place before that is
+        // applied.
+        let known_at = match self.applied {
+            0 => self.known_at,
+            index => Some(Position { epoch: self.member.epoch, term: self.applied_term, index }),
         };
         if let Some(known_at) = known_at {
             records.push((Record::KnownAt, serde_json::to_vec(&known_at).map_err(unreadable)?));

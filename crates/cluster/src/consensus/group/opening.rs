@@ -106,7 +106,8 @@ impl Consensus {
                 None => unknown_cluster(&member),
             })),
         };
-        let applied = snapshot.as_ref().map_or(0, |snapshot| snapshot.get_metadata().index);
+        let place = |snapshot: &Snapshot| (snapshot.get_metadata().index, snapshot.get_metadata().term);
+        let (applied, applied_term) = snapshot.as_ref().map_or((0, 0), place);
         let mirror = Mirror::new(
             hard_state.unwrap_or_default(),
             snapshot.unwrap_or_default(),
@@ -123,6 +124,7 @@ impl Consensus {
             raw,
             state,
             applied,
+            applied_term,
             known_at,
             pending: VecDeque::new(),
             written: 0,
