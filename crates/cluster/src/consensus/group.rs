@@ -401,7 +401,10 @@ impl Consensus {
     fn check(&mut self, message: &Message) -> Result<(), StepError> {
         match hostile::check(message, &self.raw.raft) {
             Ok(()) if message.get_msg_type() == MessageType::MsgSnapshot => {
-                read_state(message.get_snapshot(), self.version.highest).map(drop).map_err(StepError::Refused)
+                // A leader that this member follows goes on to send it, and nobody else can help this member.
+                let is_followed = message.from == self.raw.raft.leader_id;
+                let refused = if is_followed { StepError::Newer } else { StepError::Refused };
+                read_state(message.get_snapshot(), self.version.highest).map(drop).map_err(refused)
             }
             Ok(()) => Ok(()),
             Err(Objection::Nonsense(what)) => Err(StepError::Refused(what.into())),

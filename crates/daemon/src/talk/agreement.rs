@@ -473,6 +473,7 @@ impl Driver {
                 match self.part.step(from, &message) {
                     Ok(()) => {}
                     Err(StepError::FormedElsewhere(node)) => self.warn_of_another_group(node),
+                    Err(StepError::Newer(text)) => self.admit(&text),
                     Err(error) => tracing::debug!(%error, "a message of another node was refused"),
                 }
             }

@@ -77,6 +77,9 @@ pub enum StepError {
     /// It cannot be read, or is not for this member.
     #[error("{0}")]
     Refused(String),
+    /// A snapshot of this member's leader that this version cannot read.
+    #[error("{0}")]
+    Newer(String),
     /// The sender belongs to the cluster no more.
     #[error("node {0} was removed from the cluster")]
     SenderRemoved(NodeId),

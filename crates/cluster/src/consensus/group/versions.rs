@@ -181,4 +181,29 @@ fn a_log_is_cut_while_the_disk_is_never_done() {
     assert_eq!(Node::open(node.log).group.metadata().cluster_name, "2000");
 }
 
+/// A member that waits for a snapshot that it cannot read waits for ever, and only an operator can help.
+#[test]
+fn a_snapshot_of_a_newer_leader_is_told_of() {
+    let member = Member { node: NodeId(1), ..founded().group.member().clone() };
+    let mut log = MemoryLog::default();
+    log.write(&[join(&member).unwrap()]).unwrap();
+    let mut group = Consensus::open(&log.load().unwrap(), 1).unwrap();
+    let said = |kind, data: &[u8]| {
+        let mut message = Message { to: 2, from: 1, term: 2, ..Message::default() };
+        message.set_msg_type(kind);
+        let snapshot = message.mut_snapshot();
+        snapshot.data = data.to_vec().into();
+        (snapshot.mut_metadata().index, snapshot.mut_metadata().term) = (9, 2);
+        snapshot.mut_metadata().mut_conf_state().voters = vec![1];
+        codec::encode_message(Default::default(), &message).unwrap()
+    };
+    let snapshot = said(MessageType::MsgSnapshot, b"{\"of\": \"a newer version\"}");
+    let sender = Some(NodeId(0));
+    assert!(matches!(group.step(sender, &snapshot), Err(StepError::Refused(_))), "nobody leads, by what it knows");
+    assert_eq!(group.step(sender, &said(MessageType::MsgHeartbeat, b"")), Ok(()));
+    let Err(StepError::Newer(text)) = group.step(sender, &snapshot) else { panic!("it is told of") };
+    assert!(text.contains("newer version"), "{text}");
+    assert_eq!(group.broken(), None);
+}
+
 mod fixture;
