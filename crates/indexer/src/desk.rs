@@ -216,14 +216,16 @@ impl Desk {
             return false;
         };
         if !entry.is_production() {
+            let mut is_further = false;
             for (vb, (branch, seqno)) in wanted {
-                let asked = entry.wants.entry(*vb).or_insert((*branch, *seqno));
-                let is_further = asked.0 != *branch || asked.1 < *seqno;
-                if is_further {
-                    *asked = (*branch, *seqno);
+                let asked = entry.wants.get(vb);
+                if asked.is_none_or(|asked| asked.0 != *branch || asked.1 < *seqno) {
+                    entry.wants.insert(*vb, (*branch, *seqno));
+                    is_further = true;
                 }
             }
-            self.generation += 1;
+            // Queries ask for the same again and again, which gives a lane nothing to do.
+            self.generation += u64::from(is_further);
         }
         true
     }
