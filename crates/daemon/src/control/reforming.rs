@@ -8,7 +8,7 @@ use std::{
 
 use base::NodeId;
 use cluster::{
-    Applied as CommandApplied, ClusterError, Command, FailOver,
+    Applied as CommandApplied, ClusterError, Command, FailOver, NodeInfo,
     consensus::{Epoch, Position},
 };
 use http::BoxFuture;
@@ -100,8 +100,13 @@ impl Control {
     /// How a survivor stands; nothing where it does not answer.
     async fn ask_survivor(&self, node: NodeId, host: &str) -> Result<Option<Survivor>, ClusterError> {
         let answer = self.peers().post(node, STATUS, Vec::new()).await;
-        if let Err(error) = &answer {
-            tracing::warn!(host, %error, "a node that is to stay does not answer");
+        let has_failed = self.metadata.load().node_by_id(node).is_some_and(NodeInfo::is_failed_over);
+        match &answer {
+            Ok(_) => {}
+            Err(error) if has_failed => {
+                tracing::info!(node = host, %error, "a node that was failed over does not say what it knows");
+            }
+            Err(error) => tracing::warn!(node = host, %error, "a node that is to stay does not answer"),
         }
         answer.ok().map(|answer| read_status(node, &answer)).transpose()
     }

@@ -289,6 +289,11 @@ impl Peer {
         }
     }
 
+    /// What the log calls it.
+    fn name(&self) -> String {
+        format!("{}:{} ({})", self.address.host, self.address.port, self.node.get())
+    }
+
     async fn ask(&self, name: &str, body: Vec<u8>, patience: Duration) -> io::Result<(u16, Vec<u8>)> {
         let answer = within(patience, self.ask_once(name, body, patience)).await;
         if answer.is_err() {
@@ -365,7 +370,7 @@ impl Peer {
                     continue;
                 }
                 Ok((status, _)) => {
-                    tracing::debug!(node = %self.node, status, "messages were refused");
+                    tracing::debug!(node = self.name(), status, "messages were refused");
                     if self.has_refused(status)
                         && let Some(mut refused) = connection.take()
                         && let Ok(Some((text, signature))) =
@@ -376,7 +381,7 @@ impl Peer {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(node = %self.node, %error, "messages could not be delivered");
+                    tracing::debug!(node = self.name(), %error, "messages could not be delivered");
                     connection = None;
                 }
             }
@@ -387,18 +392,12 @@ impl Peer {
 
     /// The process at the other node's address says that of this node. A process in its place could say anything: what counts is
     /// signed by a member.
-    fn hear(
-        &self,
-        verdict: Verdict,
-        (me, epoch): (NodeId, Epoch),
-        signature: &[u8],
-        judged: &OnVerdict,
-    ) {
+    fn hear(&self, verdict: Verdict, (me, epoch): (NodeId, Epoch), signature: &[u8], judged: &OnVerdict) {
         let said = Judgement { verdict: verdict.text(), cluster: &self.cluster, node: me, epoch };
         if self.node_tls.believes(&said, signature, verdict == Verdict::Removed) {
             judged(&Judged { node: me, cluster: &self.cluster, epoch }, verdict);
         } else {
-            tracing::debug!(node = %self.node, ?verdict, "a verdict that no member has signed");
+            tracing::debug!(node = self.name(), ?verdict, "a verdict that no member has signed");
         }
     }
 

@@ -178,8 +178,7 @@ impl Link {
     }
 
     fn log(&self, reason: &dyn fmt::Display) {
-        let (bucket, node, host) = (&self.wish.name, self.wish.peer.node.get(), &self.wish.peer.host);
-        tracing::warn!(bucket, node, host, %reason, "leaving a node that is followed");
+        tracing::warn!(bucket = self.wish.name, node = %self.wish.peer, %reason, "leaving a node that is followed");
     }
 }
 

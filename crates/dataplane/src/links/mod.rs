@@ -121,8 +121,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
         let dialled = time::timeout(DIAL_TIMEOUT, dial::dial(&link, &wish, &shared)).await;
         match dialled.unwrap_or_else(|_| Err("it did not answer in time".into())) {
             Ok(transport) => {
-                let (node, host) = (wish.peer.node.get(), &wish.peer.host);
-                tracing::info!(bucket = wish.name, node, host, "following a node");
+                tracing::info!(bucket = wish.name, node = %wish.peer, "following a node");
                 link.dials.lock().succeed();
                 redial.connected(millis(time::Instant::now()));
                 // Ends when the holder of the connection has dropped it.
@@ -133,8 +132,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
                 // Once per reason: it is tried again every second for as long as it takes.
                 let before = link.dials.lock().failure.replace(reason.clone());
                 if before.as_ref() != Some(&reason) {
-                    let (bucket, node) = (&wish.name, wish.peer.node.get());
-                    tracing::warn!(bucket, node, host = wish.peer.host, port = wish.peer.kv_port, %reason, "cannot follow a node");
+                    tracing::warn!(bucket = wish.name, node = %wish.peer, %reason, "cannot follow a node");
                 }
             }
         }

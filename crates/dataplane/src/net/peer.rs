@@ -1,5 +1,7 @@
 //! Where other nodes' data services are.
 
+use std::fmt;
+
 use base::NodeId;
 use cluster::{Metadata, NodeInfo};
 
@@ -14,6 +16,13 @@ pub struct PeerAddress {
     pub kv_port: u16,
     /// Whether that is the port for TLS.
     pub tls: bool,
+}
+
+/// What the log calls the node.
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{} ({})", self.host, self.kv_port, self.node.get())
+    }
 }
 
 impl PeerAddress {

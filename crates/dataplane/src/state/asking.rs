@@ -223,8 +223,7 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes, node_tls: &NodeTls) {
                 Err(error) => tracing::debug!(%error, "a link to another node broke"),
             },
             Err(error) => {
-                let PeerAddress { host, kv_port, .. } = &peer.address;
-                tracing::debug!(%error, host, port = kv_port, "cannot forward to a node");
+                tracing::debug!(%error, node = %peer.address, "cannot forward to a node");
                 Unfinished::of(&batch).give_up(Unanswered::Unsent, wakes);
             }
         }

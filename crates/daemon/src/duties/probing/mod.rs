@@ -165,8 +165,8 @@ async fn round(
                 answer.map(|answer| answer.map(|status| (open, status, micros)))
             }
             Err(reason) => {
-                let Target { bucket, node } = target;
-                tracing::debug!(bucket, node = node.get(), reason, after = ?begun.elapsed(), "a probe found no way");
+                let bucket = &target.bucket;
+                tracing::debug!(bucket, node = %address, reason, after = ?begun.elapsed(), "a probe found no way");
                 return (with_unanswered(found, tries), None);
             }
         };
