@@ -501,9 +501,8 @@ impl Driver {
             }
             Event::Become(first, answer) => {
                 let joined = self.part.join(first);
-                if let Err(error) = &joined {
-                    tracing::error!(%error, "this node cannot join a cluster");
-                }
+                let joined =
+                    joined.inspect_err(|error| tracing::error!(%error, "this node cannot join a cluster"));
                 // The asking thread may have given up.
                 let _ = answer.send(joined);
             }
@@ -525,19 +524,22 @@ impl Driver {
                 // As above.
                 let _ = answer.send(reformed);
             }
-            Event::Judged((me, cluster), epoch, verdict) => {
-                match self.part.judged((me, &cluster), epoch, verdict) {
-                    Some(Sentence::Leave) => self.leave(),
-                    Some(Sentence::Keep) => self.admit(UNKNOWN),
-                    None => {}
-                }
-            }
+            Event::Judged((me, cluster), epoch, verdict) => self.judged((me, &cluster), epoch, verdict),
             Event::Reset(answer) => {
                 tracing::warn!("this node is reset; it forgets what it held");
                 // The asking thread may have given up.
                 let _ = answer.send(self.begin_anew());
             }
             Event::Stop => {}
+        }
+    }
+
+    /// Another node says that of this one, which had that number in that cluster.
+    fn judged(&mut self, as_which: (NodeId, &str), epoch: Option<Epoch>, verdict: Verdict) {
+        match self.part.judged(as_which, epoch, verdict) {
+            Some(Sentence::Leave) => self.leave(),
+            Some(Sentence::Keep) => self.admit(UNKNOWN),
+            None => {}
         }
     }
 

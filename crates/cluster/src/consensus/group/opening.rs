@@ -90,11 +90,10 @@ impl Consensus {
             record(Record::HardState).map(codec::decode_hard_state).transpose().map_err(unreadable)?;
         let snapshot =
             record(Record::Snapshot).map(codec::decode_snapshot).transpose().map_err(unreadable)?;
-        let start = record(Record::Start).map(codec::decode_place).transpose().map_err(unreadable)?;
-        let diverged = record(Record::Diverged).map(codec::decode_place).transpose().map_err(unreadable)?;
-        let diverged = diverged.map(|(index, _)| index);
-        let lacks = record(Record::Lacks).map(codec::decode_place).transpose().map_err(unreadable)?;
-        let lacks = lacks.map(|(index, _)| index);
+        let place = |of| record(of).map(codec::decode_place).transpose().map_err(unreadable);
+        let start = place(Record::Start)?;
+        let diverged = place(Record::Diverged)?.map(|(index, _)| index);
+        let lacks = place(Record::Lacks)?.map(|(index, _)| index);
         let is_unfit = snapshot.is_none() && record(Record::Unfit).is_some();
         let known_at = record(Record::KnownAt).map(serde_json::from_slice).transpose().map_err(unreadable)?;
         let entries = stored.entries.values().map(|entry| codec::decode_entry(entry));
@@ -106,8 +105,8 @@ impl Consensus {
                 None => unknown_cluster(&member),
             })),
         };
-        let place = |snapshot: &Snapshot| (snapshot.get_metadata().index, snapshot.get_metadata().term);
-        let (applied, applied_term) = snapshot.as_ref().map_or((0, 0), place);
+        let reached = |snapshot: &Snapshot| (snapshot.get_metadata().index, snapshot.get_metadata().term);
+        let (applied, applied_term) = snapshot.as_ref().map_or((0, 0), reached);
         let mirror = Mirror::new(
             hard_state.unwrap_or_default(),
             snapshot.unwrap_or_default(),

@@ -199,7 +199,10 @@ fn a_snapshot_of_a_newer_leader_is_told_of() {
     };
     let snapshot = said(MessageType::MsgSnapshot, b"{\"of\": \"a newer version\"}");
     let sender = Some(NodeId(0));
-    assert!(matches!(group.step(sender, &snapshot), Err(StepError::Refused(_))), "nobody leads, by what it knows");
+    assert!(
+        matches!(group.step(sender, &snapshot), Err(StepError::Refused(_))),
+        "nobody leads, by what it knows"
+    );
     assert_eq!(group.step(sender, &said(MessageType::MsgHeartbeat, b"")), Ok(()));
     let Err(StepError::Newer(text)) = group.step(sender, &snapshot) else { panic!("it is told of") };
     assert!(text.contains("newer version"), "{text}");
