@@ -101,6 +101,12 @@ pub(crate) fn not_changed(error: ClusterError) -> Refusal {
     }
 }
 
+/// The sender has lost the right since the request was admitted.
+pub(crate) fn right_was_taken() -> Refusal {
+    let reason = "The right to this was taken meanwhile.";
+    Refusal { status: 403, error: "forbidden", reason: reason.into() }
+}
+
 /// What the sender has no part in.
 pub(crate) fn failed(reason: String) -> Refusal {
     Refusal { status: 500, error: "error", reason }

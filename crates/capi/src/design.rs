@@ -142,8 +142,7 @@ impl Request<'_> {
     fn judge_again(&self, needed: Privilege) -> Result<(), Refusal> {
         let meta = self.context.gate.metadata();
         if !privileges(&meta, self.user, Some(self.bucket)).has(needed) {
-            let reason = "The right to change views was taken meanwhile.";
-            return Err(Refusal { status: 403, error: "forbidden", reason: reason.into() });
+            return Err(answer::right_was_taken());
         }
         let is_there = meta.buckets.get(self.bucket).is_some_and(|info| info.uuid == self.uuid);
         if is_there { Ok(()) } else { Err(answer::not_found("missing")) }

@@ -7,6 +7,7 @@ mod functions;
 #[cfg(test)]
 mod fuzz;
 mod indexes;
+mod newest;
 mod operations;
 mod path;
 mod queries;

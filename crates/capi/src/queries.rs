@@ -19,6 +19,7 @@ mod shares;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -47,7 +48,7 @@ use self::{
 };
 use crate::{
     answer::{self, JsonType},
-    path::DESIGN,
+    path::{DESIGN, Target},
     streaming::{self, NodeAnswer},
 };
 
@@ -236,6 +237,17 @@ impl Queries {
         let path = request.parts.uri.path_and_query()?;
         Some(format!("{scheme}://{host}:{port}{path}"))
     }
+}
+
+/// How long the sender of a request for rows waits, where it says so.
+pub(crate) fn timeout(
+    target: Target<'_>,
+    parts: &axum::http::request::Parts,
+    body: &[u8],
+) -> Option<Duration> {
+    let Target::View(..) = target else { return None };
+    let query = parameters(parts, body).and_then(|parameters| parameters.query(true)).ok()?;
+    query.connection_timeout.map(Duration::from_millis)
 }
 
 /// The parameters of a request, which a POST has in its body as well.

@@ -25,6 +25,7 @@ use crate::{
     design::Request,
     functions::Functions,
     indexes::Indexes,
+    newest::by_newest,
     operations,
     path::{DESIGN, Database, Target, redirected},
     queries::{self, OfNode, Queries},
@@ -93,17 +94,41 @@ impl Views {
         {
             return answer::moved(&location);
         }
-        let database = Database::of(first);
-        let told = match find(&meta, &database) {
-            Ok(info) => {
-                let (context, uuid) = (&self.context, info.uuid.clone());
-                let (user, bucket) = (&user, database.bucket);
-                let request = Request { context, user, from, kind, bucket, uuid, name: "" };
-                self.answer(request, (&meta, info), Target::of(rest), parts, body, port).await
-            }
-            Err(refused) => Err(refused),
+        let (database, target) = (Database::of(first), Target::of(rest));
+        let judged = (&meta, &user);
+        let asked =
+            |meta: Arc<Metadata>| self.asked(meta, judged, (database, target), (parts, &body), (from, port));
+        // A change was judged by metadata that are new enough, and is made once. Some things no metadata have.
+        let is_change = needed(&parts.method, target) != Privilege::ViewsRead;
+        let told = if is_change || database.is_vbucket || target == Target::Nothing {
+            asked(Arc::clone(&meta)).await
+        } else {
+            let timeout = || queries::timeout(target, parts, &body);
+            by_newest(&*self.context.gate, &meta, timeout, asked).await
         };
         told.unwrap_or_else(|refused| answer::refused(kind, &refused))
+    }
+
+    /// Answers by these metadata. `judged`: those by which the request was admitted, and its sender.
+    async fn asked(
+        &self,
+        meta: Arc<Metadata>,
+        judged: (&Arc<Metadata>, &Identity),
+        (database, target): (Database<'_>, Target<'_>),
+        (parts, body): (&Parts, &Bytes),
+        (from, port): (&Connection, PortKind),
+    ) -> Result<Reply, Refused> {
+        let (judged_by, user) = judged;
+        let is_judged = Arc::ptr_eq(&meta, judged_by)
+            || privileges(&meta, user, Some(database.bucket)).has(needed(&parts.method, target));
+        if !is_judged {
+            return Err(answer::right_was_taken());
+        }
+        let info = find(&meta, &database)?;
+        let kind = JsonType::accepted(&parts.headers);
+        let (context, uuid, bucket) = (&self.context, info.uuid.clone(), database.bucket);
+        let request = Request { context, user, from, kind, bucket, uuid, name: "" };
+        self.answer(request, (&meta, info), target, parts, body.clone(), port).await
     }
 
     async fn answer(

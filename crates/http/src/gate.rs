@@ -1,6 +1,6 @@
 //! What this crate asks of the node around it.
 
-use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc};
+use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
 use base::NodeId;
 use cluster::{Metadata, consensus::Epoch};
@@ -27,6 +27,11 @@ pub trait Gate: Send + Sync + 'static {
     /// nobody can say what that is, it waits for a moment only.
     fn catch_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
+    }
+    /// Waits until [`Gate::metadata`] has everything that anybody was told to be done before this was called; whether that is so by now.
+    /// Calls at the same time share what they ask of other nodes.
+    fn catches_up_within(&self, _patience: Duration) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(true))
     }
     /// Whether this node may serve what it is the active of. It may not where others may have taken over since it last heard from them.
     fn may_serve(&self) -> bool {

@@ -57,6 +57,7 @@ use crate::{
         peers::Peers,
         proposals::Proposals,
         questions::Questions,
+        reads::Reads,
     },
     watching::{
         alerts::Alerting, clocks::Clocks, loads::Loads, objectives::Objectives, probes::Probing, sdks::Sdks,
@@ -107,6 +108,7 @@ pub(crate) struct Control {
     /// What tells of the buckets that services work for.
     services: OnceLock<Vec<Arc<dyn Figures>>>,
     proposals: Proposals,
+    reads: Reads,
     /// See [`Applied::caught_up`]; true once that much was carried out as well.
     caught_up: AtomicBool,
     /// See [`Applied::life`].
@@ -154,6 +156,7 @@ impl Control {
             routes: InternalRoutes::default(),
             services: OnceLock::new(),
             proposals: Proposals::new(parts.origin),
+            reads: Reads::default(),
             caught_up: AtomicBool::new(parts.caught_up),
             life: AtomicU64::new(0),
             carrying_out: Mutex::default(),

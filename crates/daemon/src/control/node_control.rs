@@ -59,10 +59,14 @@ impl Gate for Control {
 
     fn catch_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            if !self.agreement.read(READ_PATIENCE).await {
+            if !self.catches_up_within(READ_PATIENCE).await {
                 tracing::debug!("nobody says what was agreed on; a request is judged by what is known here");
             }
         })
+    }
+
+    fn catches_up_within(&self, patience: Duration) -> BoxFuture<'_, bool> {
+        Box::pin(self.reads.share(patience, |patience| self.agreement.read(patience)))
     }
 
     fn may_serve(&self) -> bool {

@@ -7,6 +7,7 @@ pub(crate) mod mail;
 pub(crate) mod peers;
 pub(crate) mod proposals;
 pub(crate) mod questions;
+pub(crate) mod reads;
 
 use base::NodeId;
 use cluster::Metadata;
