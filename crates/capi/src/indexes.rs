@@ -32,6 +32,7 @@ use std::{
 use base::{BucketUuid, NodeId};
 use cluster::{BucketInfo, DesignDocuments, Metadata};
 use engine::Bucket;
+use http::Gate;
 use indexer::{
     Indexer, Places,
     copies::{Became, Copies},
@@ -50,6 +51,7 @@ const READINESS_LOOK: Duration = Duration::from_millis(50);
 /// The indexes of one bucket.
 pub(crate) struct BucketIndexes {
     bucket: Arc<Bucket>,
+    gate: Arc<dyn Gate>,
     indexer: Indexer,
     /// Answers that were begun here.
     queries: AtomicU64,
@@ -62,8 +64,13 @@ impl BucketIndexes {
     }
 
     /// Counts an answer that is begun here.
-    pub(crate) fn count_query(&self) {
+    pub(crate) fn note_query(&self) {
         self.queries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The node that has them.
+    pub(crate) fn gate(&self) -> &dyn Gate {
+        &*self.gate
     }
 
     /// The bucket that they are of.
@@ -383,8 +390,12 @@ impl Inner {
         let indexer =
             Indexer::start(setup::setup(&self.context, (&self.memory, &self.places), uuid, bucket))?;
         indexer.set_design_documents(defined);
-        let begun =
-            Arc::new(BucketIndexes { bucket: Arc::clone(bucket), indexer, queries: AtomicU64::new(0) });
+        let begun = Arc::new(BucketIndexes {
+            bucket: Arc::clone(bucket),
+            gate: Arc::clone(&self.context.gate),
+            indexer,
+            queries: AtomicU64::new(0),
+        });
         let mut state = self.state.lock();
         match state.open.get_mut(uuid).filter(|open| Arc::ptr_eq(&open.bucket, bucket)) {
             Some(open) => {

@@ -52,8 +52,7 @@ pub(crate) struct Views {
 
 impl Views {
     pub(crate) fn new(context: Context, indexes: Indexes) -> Self {
-        let homes = OfNode { indexes: indexes.clone(), gate: Arc::clone(&context.gate) };
-        let queries = Queries::new(&context, Arc::new(homes));
+        let queries = Queries::new(&context, Arc::new(OfNode(indexes.clone())));
         Self { context, functions: Functions::new(), indexes, queries }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
 
@@ -52,6 +52,8 @@ pub(crate) struct State {
     pub(crate) meanwhile: Option<Meanwhile>,
     pub(crate) may_serve: bool,
     pub(crate) documents: u64,
+    /// Nothing once the bucket is gone.
+    pub(crate) life: Option<Arc<()>>,
 }
 
 type Meanwhile = Box<dyn FnOnce(&mut State) + Send>;
@@ -65,7 +67,14 @@ impl Home {
         let (fs, memory) = (Arc::new(FaultFs::new(1)), Memory::new(1 << 20));
         let index = Index::open(fs, Path::new("/i"), definition(), &memory, Options::default()).unwrap();
         let copies = vbs.iter().map(|vb| (VbId(*vb), (VbRole::Active, 1, Seqno(0)))).collect();
-        let state = State { index, copies, meanwhile: None, may_serve: true, documents: 0 };
+        let state = State {
+            index,
+            copies,
+            meanwhile: None,
+            may_serve: true,
+            documents: 0,
+            life: Some(Arc::default()),
+        };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -151,6 +160,11 @@ impl Holding for Home {
     fn ask(&self, _: &Signature, _: &Wants) {}
 
     fn report_damage(&self, _: &Signature) {}
+
+    fn life(&self) -> Weak<dyn Send + Sync> {
+        let life: Weak<()> = self.state().life.as_ref().map(Arc::downgrade).unwrap_or_default();
+        life
+    }
 }
 
 /// A node's only bucket.

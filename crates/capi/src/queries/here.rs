@@ -3,11 +3,13 @@
 //! - The node answers for no vBucket that it does not serve. An old index would repeat rows of the node that serves it, or lack newer ones.
 //! - At `stale=false` the node reads the newest seqnos while it serves the vBuckets. It answers once its index has come so far, if it
 //!   serves them still, in the same terms.
+//! - An answer holds nothing of its bucket: a client may read it at any later time, or never. Where the bucket is dropped meanwhile, its
+//!   memory and its files go. The answer ends with an error then.
 //! - At any other `stale` a query waits for a moment where the vBucket has just come or the index is new. An error behind the rows tells
 //!   how many vBuckets are lacking after that.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -25,6 +27,8 @@ use views::{
 const BUILDING: Duration = Duration::from_secs(10);
 /// Between two looks at whether there is still reason to wait.
 const LOOK: Duration = Duration::from_millis(100);
+/// How an answer ends whose bucket has gone.
+const GONE: &str = "the bucket was dropped or flushed before the answer had all rows";
 /// What this node calls itself in answers.
 pub(crate) const HERE: &str = "local";
 
@@ -48,6 +52,8 @@ pub(crate) trait Holding: Send + Sync {
     fn count_query(&self) {}
     /// See [`indexer::Indexer::report_damage`].
     fn report_damage(&self, signature: &Signature);
+    /// What is there for as long as the bucket is.
+    fn life(&self) -> Weak<dyn Send + Sync>;
 }
 
 /// Why a node does not answer.
@@ -88,7 +94,9 @@ pub(crate) struct Local {
     /// What is told behind the rows.
     incomplete: Option<String>,
     definition: Option<Arc<Definition>>,
-    home: Arc<dyn Holding>,
+    home: Weak<dyn Holding>,
+    /// See [`Holding::life`].
+    life: Weak<dyn Send + Sync>,
     signature: Signature,
 }
 
@@ -119,6 +127,11 @@ impl Local {
         &mut self,
         functions: &mut dyn Functions,
     ) -> Result<Option<(usize, index::Item)>, String> {
+        if self.life.strong_count() == 0 {
+            // Rows of a bucket that is gone are of no use, and its index is to go as well.
+            (self.answer, self.first, self.incomplete) = (None, None, None);
+            return Err(GONE.to_owned());
+        }
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
         }
@@ -141,8 +154,10 @@ impl Local {
     }
 
     fn failed(&self, error: &IndexError) -> String {
-        if error.needs_rebuild() {
-            self.home.report_damage(&self.signature);
+        if error.needs_rebuild()
+            && let Some(home) = self.home.upgrade()
+        {
+            home.report_damage(&self.signature);
         }
         error.to_string()
     }
@@ -187,8 +202,8 @@ pub(crate) fn begin(
         )
     });
     home.count_query();
-    let home = Arc::clone(home);
-    Ok(Local { answer, first: None, incomplete, definition, home, signature: question.signature })
+    let (life, home) = (home.life(), Arc::downgrade(home));
+    Ok(Local { answer, first: None, incomplete, definition, home, life, signature: question.signature })
 }
 
 fn query(

@@ -1,9 +1,12 @@
 //! What this node has of its buckets, as queries see it: the copies in the engine, and the indexes of them.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
 use base::{BucketUuid, Seqno, VbId, VbRole, VbUuid};
-use http::Gate;
+use engine::Bucket;
 use indexer::{WaitError, Wants};
 use views::{
     design::Signature,
@@ -14,57 +17,53 @@ use super::{answers::Homes, here::Holding};
 use crate::indexes::{BucketIndexes, Indexes};
 
 /// The buckets of this node.
-pub(crate) struct OfNode {
-    pub(crate) indexes: Indexes,
-    pub(crate) gate: Arc<dyn Gate>,
-}
+pub(crate) struct OfNode(pub(crate) Indexes);
 
 impl Homes for OfNode {
     fn of(&self, bucket: &BucketUuid) -> Option<Arc<dyn Holding>> {
-        let indexes = self.indexes.of(bucket)?;
-        Some(Arc::new(OfBucket { indexes, gate: Arc::clone(&self.gate) }))
+        Some(self.0.of(bucket)?)
     }
 }
 
-struct OfBucket {
-    indexes: Arc<BucketIndexes>,
-    gate: Arc<dyn Gate>,
-}
-
-impl Holding for OfBucket {
+impl Holding for BucketIndexes {
     fn may_serve(&self) -> bool {
-        self.gate.may_serve()
+        self.gate().may_serve()
     }
 
     fn role_and_term(&self, vb: VbId) -> (VbRole, u64) {
-        self.indexes.bucket().vb_role(vb).unwrap_or_default()
+        self.bucket().vb_role(vb).unwrap_or_default()
     }
 
     fn newest(&self, vb: VbId) -> Option<(VbUuid, Seqno)> {
-        self.indexes.bucket().vb_newest(vb).ok()
+        self.bucket().vb_newest(vb).ok()
     }
 
     fn documents(&self) -> u64 {
-        self.indexes.bucket().stats().curr_items
+        self.bucket().stats().curr_items
     }
 
     fn look(&self, signature: &Signature, vbs: &VbSet) -> Option<(Option<Snapshot>, VbSet)> {
-        self.indexes.indexer().look(signature, vbs)
+        self.indexer().look(signature, vbs)
     }
 
     fn wait_for(&self, signature: &Signature, wanted: &Wants, until: Instant) -> Result<Snapshot, WaitError> {
-        self.indexes.indexer().wait_for(signature, wanted, until)
+        self.indexer().wait_for(signature, wanted, until)
     }
 
     fn ask(&self, signature: &Signature, wanted: &Wants) {
-        self.indexes.indexer().ask(signature, wanted);
+        self.indexer().ask(signature, wanted);
     }
 
     fn count_query(&self) {
-        self.indexes.count_query();
+        self.note_query();
     }
 
     fn report_damage(&self, signature: &Signature) {
-        self.indexes.indexer().report_damage(signature);
+        self.indexer().report_damage(signature);
+    }
+
+    fn life(&self) -> Weak<dyn Send + Sync> {
+        let bucket: Weak<Bucket> = Arc::downgrade(self.bucket());
+        bucket
     }
 }

@@ -122,11 +122,16 @@ fn text(
 const COUNT: Option<Reducing> = Some(Reducing::Native(Native::Count));
 
 /// What this node has: two documents.
-fn here(text: &str) -> (String, NodeAnswer) {
+fn two_documents() -> Arc<Home> {
     let home = Home::serving(&[1]);
     home.state().add(1, "x", &["2"]);
     home.state().add(1, "y", &["4"]);
-    let (home, question) = (home as Arc<dyn Holding>, fixture::question(text, &[1]));
+    home
+}
+
+/// What it answers with.
+fn here(home: &Arc<Home>, text: &str) -> (String, NodeAnswer) {
+    let (home, question) = (Arc::clone(home) as Arc<dyn Holding>, fixture::question(text, &[1]));
     let local = begin(&home, &question, Instant::now(), &|| true).ok().unwrap();
     ("local".to_owned(), NodeAnswer::Here(Box::new(local)))
 }
@@ -138,8 +143,12 @@ fn rows_of_all_nodes_come_in_order_and_are_counted_before_the_first() {
     let asked = query(text_of_query);
     let one = comes(&runtime, written(30, &[row("1", "a"), row("3", "b")]), Ok(()));
     let two = comes(&runtime, written(400, &[row("3", "a"), row("\"x\"", "a")]), Ok(()));
-    let sources =
-        [here(text_of_query), there("one:8092", &asked, None, one), there("two:8092", &asked, None, two)];
+    let home = two_documents();
+    let sources = [
+        here(&home, text_of_query),
+        there("one:8092", &asked, None, one),
+        there("two:8092", &asked, None, two),
+    ];
     let response = Response::new(&asked, sources, Some("{}".to_owned()));
     let row = |docid: &str, key: &str, vb: u16, node: &str, value: &str| {
         format!(r#"{{"id":"{docid}","key":{key},"partition":{vb},"node":"{node}","value":{value}}}"#)
@@ -163,7 +172,8 @@ fn groups_of_nodes_are_counted_together() {
     let text_of_query = "group=true&skip=1&limit=2";
     let asked = query(text_of_query);
     let one = comes(&runtime, written(9, &[counted("1", 2), counted("2.0", 5), counted("3", 1)]), Ok(()));
-    let sources = [here(text_of_query), there("one:8092", &asked, COUNT, one)];
+    let home = two_documents();
+    let sources = [here(&home, text_of_query), there("one:8092", &asked, COUNT, one)];
     // The key is that of the first row, which is the other node's.
     let expected = "{\"rows\":[\r\n{\"key\":2.0,\"value\":6},\r\n{\"key\":3,\"value\":1}\r\n]\r\n}\n";
     assert_eq!(text(&runtime, Response::new(&asked, sources, None), NoFunctions), expected);

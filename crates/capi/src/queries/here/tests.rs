@@ -157,3 +157,21 @@ fn refusals_come_back_from_another_node_as_they_were() {
         assert_eq!(Refused::of(refused.clone().text()), refused);
     }
 }
+
+/// A client that does not read its answer holds up nobody who drops the bucket.
+#[test]
+fn an_answer_holds_nothing_of_its_bucket_and_ends_where_that_has_gone() {
+    let home = Home::serving(&[1]);
+    for docid in ["a", "b", "c"] {
+        home.state().add(1, docid, &["1"]);
+    }
+    let holding = Arc::clone(&home) as Arc<dyn Holding>;
+    let question = question("reduce=false&stale=ok", &[1]);
+    let mut local = begin(&holding, &question, Instant::now() + PATIENCE, &|| true).ok().unwrap();
+    drop(holding);
+    assert_eq!(Arc::strong_count(&home), 1, "an answer that nobody reads holds its bucket");
+    assert!(matches!(local.next(&mut NoFunctions), Ok(Some(_))));
+    home.state().life = None;
+    assert_eq!(local.next(&mut NoFunctions).err().as_deref(), Some(GONE), "not the end of the rows");
+    assert!(local.answer.is_none(), "the index is held no longer either");
+}
