@@ -83,7 +83,7 @@ pub(crate) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
     let disk = Disk::new(options.disk.limits);
     let buckets = plane.open_buckets(options, (data_dir, disk.clone()), &this_node);
     running.buckets = Some(Arc::clone(&buckets));
-    follow_metadata(&buckets, &beginning.group)?;
+    follow_metadata(&buckets, &beginning.group);
     let node_threads = (&mut running.node_threads, &mut running.pacing);
     start_node_threads(options, &disk, &buckets, &plane.shared, node_threads)?;
     let control_plane = &*running.control_plane.insert(
@@ -166,15 +166,18 @@ impl Plane {
 }
 
 /// Opens what the node's metadata have.
-fn follow_metadata(buckets: &OpenBuckets, group: &Consensus) -> Result<(), ServeError> {
-    if group.has_caught_up() {
-        buckets.remove_unknown(group.metadata())?;
+fn follow_metadata(buckets: &OpenBuckets, group: &Consensus) {
+    if group.has_caught_up()
+        && let Err(error) = buckets.remove_unknown(group.metadata())
+    {
+        tracing::error!(%error, "files of dropped buckets stay until the next start");
     }
-    if let Err(error) = buckets.reconcile(group.metadata()) {
-        // The other buckets must not suffer: the node serves them and says what is wrong.
-        tracing::error!(%error, "a bucket is not available");
+    // The other buckets must not suffer: the node serves them and says what is wrong.
+    if let Err(unavailable) = buckets.reconcile(group.metadata()) {
+        for error in unavailable.reasons() {
+            tracing::error!(%error, "a bucket is not available");
+        }
     }
-    Ok(())
 }
 
 /// The threads that serve all buckets, in the order in which they are stopped. Pacing is apart: it outlives the loops.

@@ -160,6 +160,10 @@ alerts! {
         "A shard of a bucket writes no more: a write or a sync has failed.",
         "The disk has reported an input/output error.",
         "Check the disk (`dmesg`, SMART), then restart the node; fail it over if the disk is bad.";
+    BUCKET_CLOSED "bucket_not_open" Critical 30 5:
+        "A bucket cannot be opened on a node, which serves nothing of it.",
+        "Files of the bucket are missing or damaged, or the disk cannot be read. The text says which.",
+        "Bring back what the text names: the node opens the bucket by itself then. Otherwise fail the node over, and recover it with full recovery.";
     CERTIFICATE_ENDS "certificate_ends" Warning 0 60:
         "The certificate that a node shows to clients ends within 30 days.",
         "It was made for a limited time.",

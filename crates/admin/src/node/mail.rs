@@ -30,7 +30,7 @@ static KEYS: [(&str, &[&About]); 24] = [
         "ep_oom_errors",
         &[&alerts::WRITES_REFUSED, &alerts::WRITES_PACED, &alerts::MEMORY_CLOSE, &alerts::MEMORY_FILLS],
     ),
-    ("ep_item_commit_failed", &[&alerts::SYNC_FAILED, &alerts::METADATA_STUCK]),
+    ("ep_item_commit_failed", &[&alerts::SYNC_FAILED, &alerts::METADATA_STUCK, &alerts::BUCKET_CLOSED]),
     ("audit_dropped_events", &[]),
     ("indexer_ram_max_usage", &[]),
     ("indexer_low_resident_percentage", &[]),

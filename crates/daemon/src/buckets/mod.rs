@@ -9,3 +9,4 @@ pub(crate) mod maps;
 pub(crate) mod open;
 pub(crate) mod pacing;
 pub(crate) mod pressure_log;
+pub(crate) mod unavailable;

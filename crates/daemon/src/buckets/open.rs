@@ -7,7 +7,7 @@
 //! if it has left the cluster and joins it again at once. The new instance would find, write and lose the same files.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     sync::{
         Arc,
@@ -17,16 +17,16 @@ use std::{
 };
 
 use base::{BucketUuid, Now, VbRole, bucket::BucketKind, limits};
-use cluster::{BucketInfo, ClusterError, Metadata};
+use cluster::{BucketInfo, Metadata};
 use dataplane::{
     BucketMeter, Shared, Wakes,
     shared::{BucketEntry, BucketMaps, ConfigDocument, ConfigVersion, Snapshot},
     value,
 };
-use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
+use engine::{Bucket, BucketChange, BucketOptions, Notifier, SHARD_QUOTA_MAX};
 use parking_lot::Mutex;
 use service::{Alarms, Missed, Place, Readiness};
-use storage::{KvStore, StoreError};
+use storage::KvStore;
 use tokio::sync::Notify;
 
 use crate::{
@@ -36,11 +36,12 @@ use crate::{
         disk_guard,
         housekeeping::MeteredBucket,
         maps::Cadence,
+        unavailable::{BucketError, Unavailable},
     },
     files::{
         data_dir::DataDir,
         disk::Disk,
-        shards::{GONE, STAGED, ShardFolders, ShardsError},
+        shards::{GONE, STAGED, ShardFolders},
     },
     setup::{
         closing::{NotClosed, wants_space},
@@ -54,27 +55,6 @@ const LET_GO_EVERY: Duration = Duration::from_millis(20);
 /// More shards than this only cost syncs: one log keeps a disk busy.
 const SHARDS_MAX: usize = 4;
 
-/// Why a bucket could not be brought to where the metadata wants it.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BucketError {
-    #[error("bucket {name} cannot be opened: {source}")]
-    Open { name: String, source: OpenError },
-    #[error("the files of bucket {name} cannot be opened: {source}")]
-    Store { name: String, source: StoreError },
-    #[error("bucket {name} is not opened: {source}")]
-    Shards { name: String, source: ShardsError },
-    #[error("bucket {name}: {source}")]
-    Io { name: String, source: io::Error },
-    #[error("bucket {name} was dropped a moment ago, and its files are still being removed")]
-    Leaving { name: String },
-}
-
-impl From<BucketError> for ClusterError {
-    fn from(error: BucketError) -> Self {
-        ClusterError::Failed(error.to_string())
-    }
-}
-
 /// Everything that belongs to one open bucket.
 struct OpenBucket {
     uuid: BucketUuid,
@@ -84,12 +64,18 @@ struct OpenBucket {
     compacting: Compacting,
 }
 
+/// A bucket that could not be opened.
+struct Unopened {
+    name: String,
+    why: String,
+}
+
 /// A dropped bucket that is published no longer and whose threads have been told to end.
 struct DroppedBucket {
     name: String,
     uuid: BucketUuid,
-    engine: Arc<Bucket>,
-    threads: BucketThreads,
+    /// Nothing of one that could not be opened: it has files only.
+    open: Option<(Arc<Bucket>, BucketThreads)>,
 }
 
 /// The open buckets by name.
@@ -119,6 +105,8 @@ pub(crate) struct OpenBuckets {
     left: Arc<Notify>,
     /// Those of them that nobody waits for yet, for want of a thread.
     removal_backlog: Mutex<Vec<DroppedBucket>>,
+    /// Buckets that could not be opened. They may have files, which go with them. Changed with `changing` locked.
+    unopened: Mutex<BTreeMap<BucketUuid, Unopened>>,
     /// When the maps were published that are.
     maps: Mutex<Cadence>,
     /// Grows whenever a bucket was opened or closed.
@@ -149,6 +137,7 @@ impl OpenBuckets {
             leaving: Arc::default(),
             left: Arc::default(),
             removal_backlog: Mutex::default(),
+            unopened: Mutex::default(),
             maps: Mutex::default(),
             generation: AtomicU64::new(0),
         }
@@ -156,11 +145,13 @@ impl OpenBuckets {
 
     /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
     /// reported; everything else is carried out and published all the same.
-    pub(crate) fn reconcile(&self, metadata: &Arc<Metadata>) -> Result<(), BucketError> {
+    pub(crate) fn reconcile(&self, metadata: &Arc<Metadata>) -> Result<(), Unavailable> {
         let changing = self.changing.lock();
-        let mut outcome = Ok(());
+        let mut failed = Vec::new();
         let gone = take_gone(&mut self.open.lock(), metadata);
-        self.leaving.lock().extend(gone.iter().map(|(_, bucket)| bucket.uuid.clone()));
+        let never_opened = take_unknown(&mut self.unopened.lock(), metadata);
+        let uuids = gone.iter().map(|(_, bucket)| &bucket.uuid).chain(never_opened.keys());
+        self.leaving.lock().extend(uuids.cloned());
         for (name, info) in &metadata.buckets {
             let carried_out = match self.engine(name) {
                 Some(engine) => {
@@ -170,12 +161,9 @@ impl OpenBuckets {
                 None if self.leaving.lock().contains(&info.uuid) => {
                     Err(BucketError::Leaving { name: name.clone() })
                 }
-                None => self.open_bucket(name, info, node::first_role(metadata, info)).map(|bucket| {
-                    self.open.lock().insert(name.clone(), bucket);
-                    self.generation.fetch_add(1, Ordering::Release);
-                }),
+                None => self.try_to_open(name, info, metadata),
             };
-            outcome = outcome.and(carried_out);
+            failed.extend(carried_out.err().map(|error| (info.uuid.clone(), error)));
         }
         // Before anybody can learn that they are gone. A bucket that was dropped must accept no mutation that a new one of its
         // name would not have.
@@ -188,12 +176,34 @@ impl OpenBuckets {
         let backlog = std::mem::take(&mut *self.removal_backlog.lock());
         let dropped = gone.into_iter().map(|(name, bucket)| {
             let OpenBucket { uuid, engine, threads, .. } = bucket;
-            DroppedBucket { name, uuid, engine, threads }
+            DroppedBucket { name, uuid, open: Some((engine, threads)) }
         });
-        for bucket in backlog.into_iter().chain(dropped) {
-            outcome = outcome.and(self.remove(bucket));
+        let never_opened = never_opened.into_iter().map(|(uuid, Unopened { name, .. })| DroppedBucket {
+            name,
+            uuid,
+            open: None,
+        });
+        for bucket in backlog.into_iter().chain(dropped).chain(never_opened) {
+            let uuid = bucket.uuid.clone();
+            failed.extend(self.remove(bucket).err().map(|error| (uuid, error)));
         }
-        outcome
+        Unavailable::check(failed)
+    }
+
+    fn try_to_open(&self, name: &str, info: &BucketInfo, metadata: &Metadata) -> Result<(), BucketError> {
+        match self.open_bucket(name, info, node::first_role(metadata, info)) {
+            Ok(bucket) => {
+                self.unopened.lock().remove(&info.uuid);
+                self.open.lock().insert(name.to_owned(), bucket);
+                self.generation.fetch_add(1, Ordering::Release);
+                Ok(())
+            }
+            Err(error) => {
+                let unopened = Unopened { name: name.to_owned(), why: error.to_string() };
+                self.unopened.lock().insert(info.uuid.clone(), unopened);
+                Err(error)
+            }
+        }
     }
 
     /// Publishes again, with the maps that were held back.
@@ -242,6 +252,12 @@ impl OpenBuckets {
         let has_backlog = !self.removal_backlog.lock().is_empty();
         let open = self.open.lock();
         has_backlog || metadata.buckets.keys().any(|name| !open.contains_key(name))
+    }
+
+    /// Buckets that could not be opened at the last try, by name, and why.
+    pub(crate) fn unopened(&self) -> Vec<(String, String)> {
+        let unopened = self.unopened.lock();
+        unopened.values().map(|Unopened { name, why }| (name.clone(), why.clone())).collect()
     }
 
     /// Waits until a dropped bucket is gone that may have been in the way of a new one.
@@ -450,14 +466,16 @@ impl OpenBuckets {
         let bucket = Arc::new(Mutex::new(Some(bucket)));
         let taken = Arc::clone(&bucket);
         let waiter = spawn("drop-bucket", move || {
-            let Some(DroppedBucket { name: bucket, uuid, engine, threads }) = taken.lock().take() else {
+            let Some(DroppedBucket { name: bucket, uuid, open }) = taken.lock().take() else {
                 return;
             };
-            threads.stop();
-            while Arc::strong_count(&engine) > 1 {
-                std::thread::sleep(LET_GO_EVERY);
+            if let Some((engine, threads)) = open {
+                threads.stop();
+                while Arc::strong_count(&engine) > 1 {
+                    std::thread::sleep(LET_GO_EVERY);
+                }
+                drop(engine);
             }
-            drop(engine);
             match (ShardFolders { folder: &folder, record: &record }).remove() {
                 Err(error) => {
                     tracing::error!(bucket, %error, "the files of a dropped bucket stay until the next start");
@@ -480,6 +498,14 @@ fn take_gone(open: &mut HashMap<String, OpenBucket>, metadata: &Metadata) -> Vec
         metadata.buckets.get(name).is_none_or(|info| info.uuid != bucket.uuid)
     };
     open.extract_if(is_gone).collect()
+}
+
+/// Takes out buckets that could not be opened, and that the metadata have no longer.
+fn take_unknown(
+    unopened: &mut BTreeMap<BucketUuid, Unopened>,
+    metadata: &Metadata,
+) -> BTreeMap<BucketUuid, Unopened> {
+    unopened.extract_if(.., |uuid, _| metadata.bucket_by_uuid(uuid).is_none()).collect()
 }
 
 fn quota_bytes(info: &BucketInfo) -> u64 {
@@ -532,224 +558,4 @@ fn random_seed() -> io::Result<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{fs, path::Path};
-
-    use cluster::{
-        Admin, BucketParams, Command, Initialize, NodeInfo, Ports, QuotaChange, auth::Credentials,
-    };
-
-    use super::*;
-
-    const NODE: &str = "00000000000000000000000000000001";
-
-    fn after(metadata: &Metadata, command: &Command) -> Arc<Metadata> {
-        Arc::new(metadata.apply(command).unwrap().0)
-    }
-
-    /// Of a node with one small bucket, `b`.
-    fn metadata_with_bucket(uuid: &BucketUuid) -> Arc<Metadata> {
-        metadata_with_bucket_of(BucketKind::Couchbase, uuid)
-    }
-
-    fn metadata_with_bucket_of(kind: BucketKind, uuid: &BucketUuid) -> Arc<Metadata> {
-        let admin =
-            Admin { name: "Administrator".into(), credentials: Credentials::new("password", [0; 32]) };
-        let init = Initialize { admin, cluster_name: None, quotas: QuotaChange::default() };
-        let node = NodeInfo::first(NODE.into(), "127.0.0.1".into(), Ports::default());
-        let params = BucketParams {
-            kind: Some(kind),
-            ram_quota_mb: Some(100),
-            replicas: Some(0),
-            vbuckets: Some(16),
-            ..BucketParams::default()
-        };
-        let create = Command::CreateBucket { name: "b".into(), uuid: uuid.clone(), params };
-        let mut metadata = Arc::new(Metadata::new("0123456789abcdef0123456789abcdef".into(), 4096));
-        for command in [Command::Initialize(init), Command::SetNode(node), create] {
-            metadata = after(&metadata, &command);
-        }
-        metadata
-    }
-
-    /// With the buckets of `metadata` open.
-    fn open_buckets(dir: &Path, metadata: &Arc<Metadata>) -> OpenBuckets {
-        let buckets = unopened_buckets(dir, metadata);
-        buckets.reconcile(metadata).unwrap();
-        buckets
-    }
-
-    fn unopened_buckets(dir: &Path, metadata: &Arc<Metadata>) -> OpenBuckets {
-        let unpublished = Snapshot::new(Arc::clone(metadata), HashMap::new(), None);
-        OpenBuckets::new(
-            (Arc::new(DataDir::open(dir).unwrap()), Disk::new(storage::DiskLimits::default())),
-            Shared::new(unpublished, |_| {}).unwrap(),
-            Wakes::default(),
-            1,
-            Arc::new(ThisNode::new(NODE.into(), base::NodeId(0))),
-        )
-    }
-
-    #[test]
-    fn a_thread_that_attends_to_open_buckets_does_not_wait_for_one_that_is_being_opened_or_dropped() {
-        let dir = tempfile::tempdir().unwrap();
-        let buckets = open_buckets(dir.path(), &metadata_with_bucket(&BucketUuid("open".into())));
-        let changing = buckets.changing.lock();
-        assert_eq!((buckets.metered_buckets().len(), buckets.list().len()), (1, 1));
-        drop(changing);
-        buckets.close().unwrap();
-    }
-
-    #[test]
-    fn a_bucket_whose_files_are_gone_is_not_opened_as_an_empty_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("lost".into());
-        let metadata = metadata_with_bucket(&uuid);
-        open_buckets(dir.path(), &metadata).close().unwrap();
-        let (folder, away) = (dir.path().join("buckets/lost/0"), dir.path().join("away"));
-        fs::rename(&folder, &away).unwrap();
-        let buckets = unopened_buckets(dir.path(), &metadata);
-        assert!(buckets.reconcile(&metadata).is_err());
-        assert!(buckets.misses(&metadata), "it is tried again");
-        fs::rename(&away, &folder).unwrap();
-        buckets.reconcile(&metadata).unwrap();
-        assert!(!buckets.misses(&metadata));
-        buckets.close().unwrap();
-    }
-
-    /// Somebody else may still have it, and its name may be another bucket's by now. Many times, for it is a matter of
-    /// microseconds.
-    #[test]
-    fn a_bucket_that_is_published_no_longer_takes_no_mutation() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = metadata_with_bucket_of(BucketKind::Ephemeral, &BucketUuid("0".into()));
-        let buckets = open_buckets(dir.path(), &first);
-        for round in 1..2000 {
-            let old = buckets.shared.snapshot().buckets["b"].clone();
-            let flush = Command::FlushBucket { name: "b".into(), uuid: BucketUuid(round.to_string()) };
-            let flushed = after(&first, &flush);
-            let (shared, open) = (Arc::clone(&buckets.shared), &buckets);
-            let accepted = std::thread::scope(|scope| {
-                let writer = scope.spawn(move || {
-                    while shared.snapshot().buckets.get("b").is_none_or(|new| new.uuid == old.uuid) {
-                        std::hint::spin_loop();
-                    }
-                    let key = base::HashedKey::new(base::DocKey::trusted(b"\0key"));
-                    old.engine.store(base::VbId(0), key, &engine::Store::set(b"v"), shared.now()).is_ok()
-                });
-                open.reconcile(&flushed).unwrap();
-                writer.join().unwrap()
-            });
-            assert!(!accepted, "round {round}: an old bucket has accepted what nobody will find");
-        }
-        buckets.close().unwrap();
-    }
-
-    /// A thread of the bucket is at a disk that hangs.
-    #[test]
-    fn carrying_out_metadata_does_not_wait_for_the_disk_of_a_dropped_bucket() {
-        let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("hanging".into());
-        let metadata = metadata_with_bucket(&uuid);
-        let buckets = open_buckets(dir.path(), &metadata);
-        let (let_go, waits) = std::sync::mpsc::channel::<()>();
-        let hanging = std::thread::spawn(move || {
-            // Not for ever, so that a failure is one.
-            let _ = waits.recv_timeout(Duration::from_secs(20));
-        });
-        buckets.open.lock().get_mut("b").unwrap().threads.add(hanging);
-        buckets.reconcile(&after(&metadata, &Command::DeleteBucket { name: "b".into() })).unwrap();
-        assert!(let_go.send(()).is_ok(), "it has not waited until that thread gave up");
-        while !buckets.leaving.lock().is_empty() {
-            std::thread::sleep(LET_GO_EVERY);
-        }
-        assert!(!buckets.data_dir.bucket(&uuid).exists());
-    }
-
-    #[test]
-    fn files_of_a_dropped_bucket_stay_until_nobody_can_write_them() {
-        let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("d0".repeat(16));
-        let metadata = metadata_with_bucket(&uuid);
-        let buckets = open_buckets(dir.path(), &metadata);
-        let used = buckets.engine("b").unwrap();
-        let folder = buckets.data_dir.bucket(&uuid);
-        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
-        buckets.reconcile(&without).unwrap();
-        buckets.remove_unknown(&without).unwrap();
-        assert!(folder.join("0").exists(), "its holder may still write there");
-        drop(used);
-        while !buckets.leaving.lock().is_empty() {
-            std::thread::sleep(LET_GO_EVERY);
-        }
-        assert!(!folder.exists());
-        // What nobody has is what a crash has left.
-        fs::create_dir_all(&folder).unwrap();
-        buckets.remove_unknown(&without).unwrap();
-        assert!(!folder.exists());
-    }
-
-    #[test]
-    fn a_dropped_bucket_that_no_thread_could_be_had_for_is_removed_at_the_next_try() {
-        let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("5d".repeat(16));
-        let metadata = metadata_with_bucket(&uuid);
-        let buckets = open_buckets(dir.path(), &metadata);
-        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
-        let OpenBucket { engine, threads, .. } = buckets.open.lock().remove("b").unwrap();
-        buckets.leaving.lock().insert(uuid.clone());
-        buckets.removal_backlog.lock().push(DroppedBucket {
-            name: "b".into(),
-            uuid: uuid.clone(),
-            engine,
-            threads,
-        });
-        assert!(buckets.misses(&without), "it is tried again, whatever changes");
-        assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
-        assert!(!buckets.misses(&without) && !buckets.data_dir.bucket(&uuid).exists());
-    }
-
-    #[test]
-    fn a_bucket_that_comes_back_waits_until_its_old_files_are_gone() {
-        let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("returning".into());
-        let metadata = metadata_with_bucket(&uuid);
-        let buckets = open_buckets(dir.path(), &metadata);
-        let used = buckets.engine("b").unwrap();
-        let old = buckets.data_dir.bucket(&uuid).join("old");
-        fs::write(&old, b"").unwrap();
-        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
-        buckets.reconcile(&without).unwrap();
-        assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
-        assert!(buckets.misses(&metadata) && old.exists(), "its holder may still write there");
-        drop(used);
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
-        buckets.reconcile(&metadata).unwrap();
-        assert!(!buckets.misses(&metadata) && !old.exists());
-        buckets.close().unwrap();
-    }
-
-    /// A node leaves its cluster and joins it again, and the files of the bucket could not be removed in between.
-    #[test]
-    fn files_that_could_not_be_removed_are_not_the_bucket_that_comes_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("returning".into());
-        let metadata = metadata_with_bucket(&uuid);
-        let buckets = open_buckets(dir.path(), &metadata);
-        let folder = buckets.data_dir.bucket(&uuid);
-        let (old, in_the_way) = (folder.join("0/old"), dir.path().join("buckets/returning.gone"));
-        fs::write(&old, b"").unwrap();
-        fs::write(&in_the_way, b"").unwrap();
-        buckets.reconcile(&after(&metadata, &Command::DeleteBucket { name: "b".into() })).unwrap();
-        while !buckets.leaving.lock().is_empty() {
-            std::thread::sleep(LET_GO_EVERY);
-        }
-        assert!(old.exists(), "the removal has failed");
-        assert!(buckets.reconcile(&metadata).is_err(), "it still does");
-        fs::remove_file(&in_the_way).unwrap();
-        buckets.reconcile(&metadata).unwrap();
-        assert!(!old.exists(), "the bucket begins anew");
-        buckets.close().unwrap();
-    }
-}
+mod tests;

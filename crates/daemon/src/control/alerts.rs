@@ -88,6 +88,10 @@ impl Control {
             self.two_groups_alert(),
         ];
         let mut holding: Vec<Holds> = of_node.into_iter().flatten().collect();
+        holding.extend(self.open_buckets().unopened().into_iter().map(|(bucket, why)| {
+            let text = format!("Node {} serves nothing of a bucket: {why}.", self.host());
+            Holds::new(&alerts::BUCKET_CLOSED, bucket, text)
+        }));
         for (bucket, meter) in self.open_buckets().metered_buckets() {
             holding.extend(self.pressure_of(&bucket));
             holding.extend(self.trends_of(&bucket));

@@ -12,12 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cluster::ClusterError;
+use cluster::{ClusterError, Metadata, consensus::Commit};
 use node::REOPEN_MILLIS;
 use tokio::sync::watch;
 
 use super::Control;
-use crate::talk::agreement::Applied;
+use crate::{buckets::unavailable::Unavailable, talk::agreement::Applied};
 
 impl Control {
     /// Carries out what was agreed on, on this thread, until the node stops.
@@ -59,23 +59,20 @@ impl Control {
         // Known before anything that belongs to it is.
         self.life.store(applied.life, Ordering::Release);
         if let Some(last) = applied.commits.last() {
-            let next = Arc::clone(&last.metadata);
+            let (before, next) = (self.metadata.load_full(), Arc::clone(&last.metadata));
             let gone = self.gauges.origins().lock().follow(&applied.commits, goes_on);
             self.metadata.store(Arc::clone(&next));
             self.audit.obey(&next.audit_policy());
             self.certificates.obey(&next);
-            let outcome = self.buckets.reconcile(&next);
-            if let Err(error) = &outcome {
+            let unavailable = self.buckets.reconcile(&next).err();
+            for error in unavailable.iter().flat_map(Unavailable::reasons) {
                 tracing::error!(%error, "a bucket is not available");
             }
             // Whatever could not be opened: what was dropped is dropped.
             self.carried_out.send_replace(next.version);
             self.forget_pasts(&gone);
             self.wake_watchers(next.rev);
-            let outcome = outcome.map_err(ClusterError::from);
-            for (id, ended) in applied.commits.into_iter().flat_map(|commit| commit.outcomes) {
-                self.proposals.ended(id, || ended.and_then(|applied| outcome.clone().map(|()| applied)));
-            }
+            self.tell_proposers(&before, applied.commits, unavailable.as_ref());
         }
         self.caught_up.store(applied.caught_up, Ordering::Release);
         self.shared.behind.store(!applied.caught_up, Ordering::Release);
@@ -88,6 +85,19 @@ impl Control {
         // The one that asked may have given up.
         for waiting in applied.reads {
             let _ = waiting.send(());
+        }
+    }
+
+    /// Tells those who wait for changes how they ended. A change that has made a bucket has failed here where that is not available.
+    fn tell_proposers(&self, before: &Metadata, commits: Vec<Commit>, unavailable: Option<&Unavailable>) {
+        let mut before = before;
+        for commit in &commits {
+            let failed = unavailable.and_then(|unavailable| unavailable.fails(before, &commit.metadata));
+            for (id, ended) in &commit.outcomes {
+                let failed = || failed.clone().map_or(Ok(()), Err);
+                self.proposals.ended(*id, || ended.clone().and_then(|applied| failed().map(|()| applied)));
+            }
+            before = &commit.metadata;
         }
     }
 
@@ -122,22 +132,28 @@ impl Control {
                 _ = ticks.tick() => {}
                 () = self.buckets.one_has_left() => {}
             }
-            if self.buckets.misses(&self.metadata.load())
-                && let Err(error) = self.reconcile_again().await
-            {
-                tracing::error!(%error, "a bucket is still not available");
+            if self.buckets.misses(&self.metadata.load()) {
+                match self.reconcile_again().await {
+                    Ok(Ok(())) => tracing::info!("every bucket is available again"),
+                    Ok(Err(unavailable)) => {
+                        for error in unavailable.reasons() {
+                            tracing::error!(%error, "a bucket is still not available");
+                        }
+                    }
+                    Err(error) => tracing::debug!(%error, "buckets were not looked at again"),
+                }
             }
         }
     }
 
     /// Brings reality to where the metadata has been for a while.
-    async fn reconcile_again(&self) -> Result<(), ClusterError> {
+    async fn reconcile_again(&self) -> Result<Result<(), Unavailable>, ClusterError> {
         let reconciling = self.blocking(|me| {
             let _turn = me.carrying_out.lock();
             let metadata = me.metadata.load_full();
             let outcome = me.buckets.reconcile(&metadata);
             me.wake_watchers(metadata.rev);
-            Ok(outcome?)
+            Ok(outcome)
         });
         let outcome = reconciling.await;
         // The thread that carries out what is agreed on sleeps until more is agreed on. It may not have seen that maps were held
@@ -150,8 +166,6 @@ impl Control {
             };
             self.blocking(tell).await?;
         }
-        outcome?;
-        tracing::info!("every bucket is available again");
-        Ok(())
+        outcome
     }
 }

@@ -152,29 +152,35 @@ impl DataDir {
 
     /// Removes records and folders of buckets that the metadata no longer knows. A crash leaves them in the middle of a drop, or of
     /// making a bucket. What this node cannot have named stays, such as a copy that an operator has put beside a bucket.
+    ///
+    /// # Errors
+    /// The first one. What is left of other buckets is removed all the same.
     pub(crate) fn remove_unknown_buckets(&self, known: impl Fn(&str) -> bool) -> io::Result<()> {
         let is_dropped =
             |name: &OsStr| name.to_str().is_some_and(|name| is_of_a_bucket(name) && !known(name));
         // Order matters: a folder without a record is a bucket's of an older version, a record without a folder a bucket's that
         // has lost it.
+        let mut outcome = Ok(());
         for entry in fs::read_dir(self.root.join("shards"))? {
             let entry = entry?;
             let name = entry.file_name();
             if is_dropped(&name) && name.as_encoded_bytes().ends_with(STAGED.as_bytes()) {
-                fs::remove_file(entry.path())?;
+                outcome = outcome.and(fs::remove_file(entry.path()));
             } else if is_dropped(&name) {
                 let folder = self.root.join("buckets").join(entry.file_name());
-                ShardFolders { folder: &folder, record: &entry.path() }.remove()?;
+                outcome = outcome.and(ShardFolders { folder: &folder, record: &entry.path() }.remove());
             }
         }
         for entry in fs::read_dir(self.root.join("buckets"))? {
             let entry = entry?;
-            if is_dropped(&entry.file_name()) {
+            // The record says that it is dropped as long as its folders are not removed.
+            let is_left = self.root.join("shards").join(entry.file_name()).exists();
+            if is_dropped(&entry.file_name()) && !is_left {
                 tracing::info!(folder = %entry.path().display(), "removing what is left of a dropped bucket");
-                fs::remove_dir_all(entry.path())?;
+                outcome = outcome.and(fs::remove_dir_all(entry.path()));
             }
         }
-        Ok(())
+        outcome
     }
 }
 
@@ -247,6 +253,22 @@ mod tests {
         data.require_no_buckets().unwrap();
         fs::create_dir_all(data.bucket(&BucketUuid("orphan".into()))).unwrap();
         assert!(matches!(data.require_no_buckets(), Err(DataDirError::NoMetadata(_))));
+    }
+
+    #[test]
+    fn a_dropped_bucket_that_cannot_be_removed_keeps_no_other_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let dropped = ["1", "2", "3"].map(|digit| BucketUuid(digit.repeat(32)));
+        for uuid in &dropped {
+            fs::create_dir_all(data.bucket(uuid).join("0")).unwrap();
+            fs::write(data.shards_record(uuid), "1\n").unwrap();
+        }
+        // Where its folder is to be taken aside, a file is in the way.
+        let aside = dir.path().join("buckets").join(format!("{}{GONE}", dropped[1].0));
+        fs::write(&aside, b"").unwrap();
+        assert!(data.remove_unknown_buckets(|_| false).is_err());
+        assert_eq!(dropped.map(|uuid| data.bucket(&uuid).exists()), [false, true, false]);
     }
 
     #[test]
