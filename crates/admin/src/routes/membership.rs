@@ -8,7 +8,7 @@
 //! [`NodeControl::join`]: crate::NodeControl::join
 
 use axum::http::StatusCode;
-use cluster::{Command, Membership, Metadata, NodeInfo};
+use cluster::{ClusterError, Command, Membership, Metadata, NodeInfo};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -135,18 +135,45 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
         key: introduction.node.key.filter(|_| call.meta.has_node_keys()),
         ..introduction.node
     };
-    call.submit(Command::AddNode(node.clone())).await?;
-    if let Err(refusal) = invite(call, &invited_at, login, &node).await {
-        // It was a member on paper only. Should this fail as well, it is shown as not there, and can be removed.
-        if let Err(error) = call.api.control.submit(Command::RemoveNode { node: node.id }).await {
-            tracing::warn!(%error, node = node.host, "a node that did not join is still a member");
-        }
+    // The client may leave. The node is a member on paper by then, and has to become one, or none.
+    let call = call.clone();
+    let adding = tokio::spawn(async move { add(&call, node, &invited_at, login).await });
+    match adding.await {
+        Ok(added) => added,
+        Err(error) => Err(ClusterError::Failed(error.to_string()).into()),
+    }
+}
+
+/// Makes a node a member, and has it take part. Where it does not, it is no member either.
+async fn add(call: &Call, node: NodeInfo, invited_at: &Address, login: Option<(String, String)>) -> Outcome {
+    let joined = match call.api.control.submit(Command::AddNode(node.clone())).await {
+        Ok(_) => invite(call, invited_at, login, &node).await,
+        // The cluster may have agreed on it all the same.
+        Err(error @ ClusterError::Failed(_)) => Err(error.into()),
+        Err(error) => return Err(error.into()),
+    };
+    if let Err(refusal) = joined {
+        remove_again(call, &node).await;
         return Err(refusal);
     }
     let fresh = Call { meta: call.api.control.metadata(), ..call.clone() };
     let name = nodes::otp_node(&fresh, &node);
     call.audit(AuditKind::ClusterChanged, "cluster", format!("added {name}"));
     Ok(json_ok(&json!({ "otpNode": name })))
+}
+
+/// Takes away a member on paper. Should this fail as well, the node is shown as not there, and can be removed.
+async fn remove_again(call: &Call, node: &NodeInfo) {
+    let control = &call.api.control;
+    control.catch_up().await;
+    let is_on_paper =
+        |known: &NodeInfo| known.uuid == node.uuid && known.membership == Membership::InactiveAdded;
+    if !control.metadata().node_by_id(node.id).is_some_and(is_on_paper) {
+        return;
+    }
+    if let Err(error) = control.submit(Command::RemoveNode { node: node.id }).await {
+        tracing::warn!(%error, node = node.host, "a node that did not join is still a member");
+    }
 }
 
 /// The group's uuid; without one the first group there is.

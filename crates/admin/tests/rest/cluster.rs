@@ -1,5 +1,7 @@
 //! Forming a cluster: two nodes that are nothing but metadata, talking to each other over real sockets.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use ::http::AuditKind;
 use base::NodeId;
 use cluster::{
@@ -114,6 +116,17 @@ fn a_node_that_cannot_be_reached_is_not_added() {
         refused.body
     );
     assert_eq!(hosts(&first).len(), 1);
+}
+
+#[test]
+fn a_node_whose_adding_fails_half_way_is_no_member() {
+    let (first, second) = (TestNode::initialized(), TestNode::fresh_with_uuid("2222"));
+    first.node.is_left_in_doubt.store(true, Relaxed);
+    let form = format!("hostname={}&user=&password=&services=kv", address(&second));
+    let failed = first.post("/controller/addNode", &form);
+    assert_eq!(failed.status, 500, "{}", failed.body);
+    assert_eq!(hosts(&first).len(), 1, "the cluster has agreed on it, and nobody has told the node");
+    assert_eq!(first.post("/controller/addNode", &form).status, 200, "it can be added again");
 }
 
 #[test]

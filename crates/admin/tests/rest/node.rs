@@ -69,6 +69,10 @@ pub(crate) struct FakeNode {
     pub(crate) status: Mutex<ClusterStatus>,
     /// What was decided at other nodes, and has not been heard of here.
     pub(crate) unheard: Mutex<Vec<Command>>,
+    /// What other nodes have decided, each right before this one has its next change agreed on.
+    pub(crate) meanwhile: Mutex<Vec<Command>>,
+    /// Whether its next change is agreed on, and it does not hear that in time.
+    pub(crate) is_left_in_doubt: AtomicBool,
     /// Bytes of its disk, and how many of them are in use.
     pub(crate) disk: Mutex<(u64, u64)>,
     /// What it has asked nodes that are no members, and whether it did so at their port for TLS.
@@ -148,6 +152,8 @@ impl FakeNode {
             flushed: Mutex::default(),
             status: Mutex::default(),
             unheard: Mutex::default(),
+            meanwhile: Mutex::default(),
+            is_left_in_doubt: AtomicBool::new(false),
             disk: Mutex::default(),
             asked: Mutex::default(),
             is_behind: AtomicBool::new(false),
@@ -278,7 +284,18 @@ impl NodeControl for FakeNode {
         self.uuid.clone()
     }
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
-        Box::pin(async move { self.apply(&command) })
+        for meanwhile in std::mem::take(&mut *self.meanwhile.lock().unwrap()) {
+            self.apply(&meanwhile).unwrap();
+        }
+        let is_left_in_doubt = self.is_left_in_doubt.swap(false, Relaxed);
+        Box::pin(async move {
+            let applied = self.apply(&command);
+            if is_left_in_doubt {
+                Err(ClusterError::Failed("nobody has said so in time".into()))
+            } else {
+                applied
+            }
+        })
     }
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::new(self.status.lock().unwrap().clone())
