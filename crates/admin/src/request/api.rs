@@ -25,6 +25,8 @@ pub struct Api {
     pub(crate) answers: Answers,
     /// What has happened to the cluster.
     pub(crate) events: Events,
+    /// Held by a request that changes a setting by what that is.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     /// Clients that are asked how long operations take.
     pub(crate) telemetry: Arc<Telemetry>,
 }
@@ -45,6 +47,7 @@ impl Api {
             figures: Figures::default(),
             answers: Answers::default(),
             events: Events::default(),
+            changing: tokio::sync::Mutex::default(),
             telemetry,
         }))
     }

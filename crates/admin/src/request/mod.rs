@@ -4,6 +4,7 @@ mod answers;
 mod api;
 pub(crate) mod asking;
 mod call;
+mod changing;
 pub(crate) mod collecting;
 pub(crate) mod figures;
 mod rights;

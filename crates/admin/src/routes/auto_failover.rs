@@ -52,14 +52,18 @@ async fn change(call: &Call) -> Outcome {
     let wanted = wanted(&call.meta.auto_failover, &form, &mut errors);
     let recorded: Vec<(String, String)> =
         form.fields().iter().filter(|(name, _)| !DECIDING.contains(&name.as_str())).cloned().collect();
-    let recorded = settings::recorded(&call.meta, "autoFailover", &recorded.into(), &mut errors);
+    let recorded = Form::from(recorded);
+    settings::recorded(&call.meta, "autoFailover", &recorded, &mut errors);
     ClusterError::unless_empty(errors)?;
     let AutoFailover { enabled, timeout_secs, max_count, whole_groups, .. } = wanted;
     call.submit(Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups }).await?;
-    if let Some(value) = recorded {
-        let path = "autoFailover".to_owned();
-        call.submit(Command::PutSetting { path, value: Value::Object(value) }).await?;
-    }
+    call.change_setting("autoFailover", |now| {
+        let mut errors = FieldErrors::new();
+        let value = settings::recorded(&now.meta, "autoFailover", &recorded, &mut errors);
+        ClusterError::unless_empty(errors)?;
+        Ok((value.map(Value::Object), ()))
+    })
+    .await?;
     call.audit(AuditKind::SettingsChanged, "autoFailover", "");
     Ok(reply::empty_ok())
 }

@@ -3,7 +3,7 @@
 //! figures, so those that have not answered for long are missing.
 
 use axum::http::{Method, StatusCode};
-use cluster::{Command, NodeInfo, TRUSTED_CA_SETTINGS, TrustedCa, auth::Domain, auth::Privilege, x509};
+use cluster::{NodeInfo, TRUSTED_CA_SETTINGS, TrustedCa, auth::Domain, auth::Privilege, x509};
 use serde_json::{Map, Value, json};
 
 use super::{nodes, unsupported};
@@ -19,8 +19,6 @@ use http::{
     reply::{self, Outcome, Refusal, json_ok},
 };
 
-/// How often loading is tried again because somebody else changed the list at the same time.
-const ATTEMPTS: usize = 5;
 /// Authorities that a cluster trusts at most.
 const TRUSTED_MAX: usize = 1000;
 
@@ -179,30 +177,25 @@ async fn load(call: &Call) -> Outcome {
     let found = aside(call, |certificates| certificates.inbox_authorities()).await?;
     let this = call.api.control.this_node();
     let host = call.meta.node(&this).map_or_else(String::new, |node| nodes::hostname(call, node));
-    for _ in 0..ATTEMPTS {
-        let meta = call.api.control.metadata();
-        let known = meta.trusted_cas();
-        let is_new = |file: &&InboxFile| {
-            let contents = x509::pem_contents(&file.pem).next();
-            known.iter().all(|ca| x509::pem_contents(&ca.pem).next() != contents)
-        };
-        let new: Vec<TrustedCa> = found.iter().filter(is_new).map(|file| of_file(file, &host)).collect();
-        if known.len() + new.len() > TRUSTED_MAX {
-            return Err(refused(format!("A cluster trusts {TRUSTED_MAX} certificates at most.")));
-        }
-        let pems: Vec<String> = new.iter().map(|ca| ca.pem.clone()).collect();
-        if !new.is_empty() {
-            let value = meta.with_trusted_cas(known, new);
-            call.submit(Command::PutSetting { path: TRUSTED_CA_SETTINGS.into(), value }).await?;
-        }
-        let now = call.api.control.metadata().trusted_cas();
-        if pems.iter().all(|pem| now.iter().any(|ca| ca.pem == *pem)) {
-            call.audit(AuditKind::SettingsChanged, TRUSTED_CA_SETTINGS, format!("{} loaded", pems.len()));
-            let loaded: Vec<Value> = now.iter().filter(|ca| pems.contains(&ca.pem)).map(ca_view).collect();
-            return Ok(json_ok(&loaded.into()));
-        }
-    }
-    Err(refused("The list of trusted certificates keeps changing. Try again."))
+    let pems = call
+        .change_setting(TRUSTED_CA_SETTINGS, |now| {
+            let known = now.meta.trusted_cas();
+            let is_new = |file: &&InboxFile| {
+                let contents = x509::pem_contents(&file.pem).next();
+                known.iter().all(|ca| x509::pem_contents(&ca.pem).next() != contents)
+            };
+            let new: Vec<TrustedCa> = found.iter().filter(is_new).map(|file| of_file(file, &host)).collect();
+            if known.len() + new.len() > TRUSTED_MAX {
+                return Err(refused(format!("A cluster trusts {TRUSTED_MAX} certificates at most.")));
+            }
+            let pems: Vec<String> = new.iter().map(|ca| ca.pem.clone()).collect();
+            Ok(((!new.is_empty()).then(|| now.meta.with_trusted_cas(known, new)), pems))
+        })
+        .await?;
+    let now = call.api.control.metadata().trusted_cas();
+    call.audit(AuditKind::SettingsChanged, TRUSTED_CA_SETTINGS, format!("{} loaded", pems.len()));
+    let loaded: Vec<Value> = now.iter().filter(|ca| pems.contains(&ca.pem)).map(ca_view).collect();
+    Ok(json_ok(&loaded.into()))
 }
 
 fn of_file(file: &InboxFile, host: &str) -> TrustedCa {
@@ -217,19 +210,21 @@ fn of_file(file: &InboxFile, host: &str) -> TrustedCa {
 
 /// `DELETE /pools/default/trustedCAs/ID`.
 async fn forget(call: &Call, id: &str) -> Outcome {
-    let not_found = || reply::text(StatusCode::NOT_FOUND, "Not found");
-    let cas = call.meta.trusted_cas();
-    let Some(ca) = id.parse().ok().and_then(|id: u64| cas.iter().find(|ca| ca.id == id)) else {
-        return Ok(not_found());
-    };
-    let users = vouched_for(call, ca);
-    if !users.is_empty() {
-        let text = format!("The CA certificate is in use by the following nodes: {}", users.join(", "));
-        return Err(reply::with_status(StatusCode::BAD_REQUEST, &json!({ "errors": { "_": text } })).into());
-    }
-    let kept = cas.iter().filter(|other| other.id != ca.id).cloned().collect();
-    let value = call.meta.with_trusted_cas(kept, Vec::new());
-    call.submit(Command::PutSetting { path: TRUSTED_CA_SETTINGS.into(), value }).await?;
+    call.change_setting(TRUSTED_CA_SETTINGS, |now| {
+        let cas = now.meta.trusted_cas();
+        let Some(ca) = id.parse().ok().and_then(|id: u64| cas.iter().find(|ca| ca.id == id)) else {
+            return Err(reply::text(StatusCode::NOT_FOUND, "Not found").into());
+        };
+        let users = vouched_for(now, ca);
+        if !users.is_empty() {
+            let text = format!("The CA certificate is in use by the following nodes: {}", users.join(", "));
+            let body = json!({ "errors": { "_": text } });
+            return Err(reply::with_status(StatusCode::BAD_REQUEST, &body).into());
+        }
+        let kept = cas.iter().filter(|other| other.id != ca.id).cloned().collect();
+        Ok((Some(now.meta.with_trusted_cas(kept, Vec::new())), ()))
+    })
+    .await?;
     call.audit(AuditKind::SettingsChanged, TRUSTED_CA_SETTINGS, format!("{id} deleted"));
     Ok(reply::with_body(StatusCode::NO_CONTENT, "application/json", axum::body::Body::empty()))
 }

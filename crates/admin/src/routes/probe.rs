@@ -8,7 +8,7 @@ use std::{
 
 use axum::http::{Method, StatusCode};
 use base::NodeId;
-use cluster::{ClusterError, Command, FieldErrors, NodeInfo, auth::Privilege};
+use cluster::{ClusterError, FieldErrors, NodeInfo, auth::Privilege};
 use http::{
     AuditKind,
     form::Form,
@@ -63,13 +63,17 @@ fn view(known: &ProbedOperation) -> Value {
 }
 
 async fn put(call: &Call) -> Outcome {
-    let settings = asked_for(&call.form()?, ProbeSettings::of(&call.meta))?;
-    // Probes write documents into buckets, those of later times among them.
-    if settings.writes && !call.holds(Privilege::Upsert, None) {
-        return Err(reply::forbidden(&["cluster.bucket[.].data.docs!upsert".to_owned()]));
-    }
-    let value = serde_json::to_value(settings).map_err(|error| reply::bad_request(&error.to_string()))?;
-    call.submit(Command::PutSetting { path: SETTING.into(), value }).await?;
+    let form = call.form()?;
+    call.change_setting(SETTING, |now| {
+        let settings = asked_for(&form, ProbeSettings::of(&now.meta))?;
+        // Probes write documents into buckets, those of later times among them.
+        if settings.writes && !now.holds(Privilege::Upsert, None) {
+            return Err(reply::forbidden(&["cluster.bucket[.].data.docs!upsert".to_owned()]));
+        }
+        let value = serde_json::to_value(settings).map_err(|error| reply::bad_request(&error.to_string()))?;
+        Ok((Some(value), ()))
+    })
+    .await?;
     call.audit(AuditKind::SettingsChanged, SETTING, "");
     Ok(reply::empty_ok())
 }

@@ -120,11 +120,15 @@ fn shown(call: &Call, settings: &Settings) -> Value {
 
 async fn change(call: &Call, settings: &Settings) -> Outcome {
     let form = parameters(call)?;
-    let mut errors = FieldErrors::new();
-    let stored = overlaid(&call.meta, settings, &form, &mut errors);
-    ClusterError::unless_empty(errors)?;
-    if !call.query.is_on("just_validate") {
-        call.submit(Command::PutSetting { path: settings.path.to_owned(), value: stored.into() }).await?;
+    let only_checks = call.query.is_on("just_validate");
+    call.change_setting(settings.path, |now| {
+        let mut errors = FieldErrors::new();
+        let stored = overlaid(&now.meta, settings, &form, &mut errors);
+        ClusterError::unless_empty(errors)?;
+        Ok(((!only_checks).then(|| stored.into()), ()))
+    })
+    .await?;
+    if !only_checks {
         call.audit(AuditKind::SettingsChanged, settings.path, "");
         if settings.effect == Effect::RecordedOnly {
             // Tools of Couchbase show no more of an answer than that it is a success.
@@ -170,7 +174,7 @@ fn overlaid(
     stored
 }
 
-/// The same for an object that has a module of its own, by its path; `None` when the form changes nothing.
+/// The same for an object that has a module of its own, by its path. It is nothing when the form changes nothing.
 pub(super) fn recorded(
     meta: &Metadata,
     path: &str,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::Method;
-use cluster::{ClusterError, Command, FieldErrors, Metadata};
+use cluster::{ClusterError, FieldErrors, Metadata};
 use http::{
     AuditKind,
     form::Form,
@@ -74,32 +74,44 @@ fn view(call: &Call, id: &str, one: &Silence) -> Value {
 async fn add(call: &Call) -> Outcome {
     let uuid = |name: &str| nodes::find(call, name).map(|node| node.uuid.clone());
     let silence = asked_for(&call.form()?, uuid, &call.user.name, now_ms() / 1_000)?;
-    let mut kept = lasting(call);
-    if kept.len() >= SILENCES_MAX {
-        let text =
-            format!("There can be {SILENCES_MAX} silences at the same time. Remove one that is not needed.");
-        return Err(reply::bad_request(&text));
-    }
-    let (id, shown) = (Api::new_uuid()?, silence.clone());
-    kept.insert(id.clone(), silence);
-    put(call, &kept).await?;
-    let details = format!("{} until {}", shown.alert, rfc3339(shown.until_secs.saturating_mul(1_000)));
+    let id = Api::new_uuid()?;
+    let added = |kept: &mut BTreeMap<String, Silence>| {
+        if kept.len() >= SILENCES_MAX {
+            let text = format!(
+                "There can be {SILENCES_MAX} silences at the same time. Remove one that is not needed."
+            );
+            return Err(reply::bad_request(&text));
+        }
+        kept.insert(id.clone(), silence.clone());
+        Ok(())
+    };
+    change(call, added).await?;
+    let details = format!("{} until {}", silence.alert, rfc3339(silence.until_secs.saturating_mul(1_000)));
     call.audit(AuditKind::SettingsChanged, &format!("{SETTING}/{id}"), details);
-    Ok(json_ok(&view(call, &id, &shown)))
+    Ok(json_ok(&view(call, &id, &silence)))
 }
 
 async fn remove(call: &Call, id: &str) -> Outcome {
-    let mut kept = lasting(call);
-    kept.remove(id).ok_or_else(reply::not_found)?;
-    put(call, &kept).await?;
+    let removed = |kept: &mut BTreeMap<String, Silence>| {
+        kept.remove(id).map(drop).ok_or_else(|| reply::not_found().into())
+    };
+    change(call, removed).await?;
     call.audit(AuditKind::SettingsChanged, &format!("{SETTING}/{id}"), "removed");
     Ok(reply::empty_ok())
 }
 
-async fn put(call: &Call, kept: &BTreeMap<String, Silence>) -> Result<(), Refusal> {
-    let value = serde_json::to_value(kept).map_err(|error| reply::bad_request(&error.to_string()))?;
-    call.submit(Command::PutSetting { path: SETTING.into(), value }).await?;
-    Ok(())
+/// Changes the list of those that last.
+async fn change(
+    call: &Call,
+    change: impl Fn(&mut BTreeMap<String, Silence>) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    call.change_setting(SETTING, |now| {
+        let mut kept = lasting(now);
+        change(&mut kept)?;
+        let value = serde_json::to_value(&kept).map_err(|error| reply::bad_request(&error.to_string()))?;
+        Ok((Some(value), ()))
+    })
+    .await
 }
 
 fn asked_for(

@@ -9,7 +9,7 @@ use crate::node::{ADMIN, TestNode};
 
 const CLIENTS: &str = "/settings/clientCertAuth";
 
-fn authority(name: &str) -> String {
+pub(crate) fn authority(name: &str) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

@@ -5,6 +5,7 @@
 mod alternate;
 mod browser;
 mod certificates;
+mod changing;
 mod cluster;
 mod collecting;
 mod conformance;

@@ -104,10 +104,8 @@ impl Metadata {
             }
             Command::SetClusterName(name) => self.cluster_name.clone_from(name),
             Command::SetQuota(change) => self.set_quota(change)?,
-            Command::PutSetting { path, value } => {
-                self.check_setting(path, value)?;
-                self.settings.insert(path.clone(), value.clone());
-            }
+            Command::PutSetting { path, value } => self.put_setting(path, value)?,
+            Command::ReplaceSetting { path, over, value } => self.replace_setting(path, *over, value)?,
         }
         Ok(Applied::Done)
     }
@@ -186,7 +184,7 @@ impl Metadata {
 impl Command {
     /// Whether clients' configurations look different afterwards.
     fn changes_config(&self) -> bool {
-        if let Self::PutSetting { path, .. } = self {
+        if let Self::PutSetting { path, .. } | Self::ReplaceSetting { path, .. } = self {
             return path == TELEMETRY_SETTING;
         }
         matches!(

@@ -155,6 +155,9 @@ pub enum Command {
     /// Records a settings object under its REST path.
     #[allow(missing_docs, reason = "names say it")]
     PutSetting { path: String, value: Value },
+    /// The same for a value that was made of the present one, whose revision was `over` ([`crate::Metadata::setting_revision`]).
+    #[allow(missing_docs, reason = "names say it")]
+    ReplaceSetting { path: String, over: Option<u64>, value: Value },
 }
 
 /// What initialisation sets.

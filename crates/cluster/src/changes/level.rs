@@ -10,7 +10,8 @@ use crate::{
         error::refused,
         level::{
             ADDED_ARE_NAMED, ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, DESIGN_DOCUMENTS_OVER,
-            NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED, STATES_TOLD, STATES_WITHOUT_WORDS, TELEMETRY,
+            NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED, SETTINGS_REPLACED, STATES_TOLD, STATES_WITHOUT_WORDS,
+            TELEMETRY,
         },
         telemetry::TELEMETRY_SETTING,
     },
@@ -30,6 +31,7 @@ impl Command {
             Self::ChangeDesignDocument(change) if change.over.is_some() => DESIGN_DOCUMENTS_OVER,
             Self::ChangeDesignDocument(_) => DESIGN_DOCUMENTS,
             Self::ChangeObjective(_) => OBJECTIVES,
+            Self::ReplaceSetting { .. } => SETTINGS_REPLACED,
             Self::PutSetting { path, .. } if path == TELEMETRY_SETTING => TELEMETRY,
             // Older nodes would show the password.
             Self::PutSetting { path, value } if path == "alerts" && value.get("emailServer").is_some() => {

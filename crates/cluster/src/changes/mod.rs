@@ -11,6 +11,7 @@ pub mod moves;
 pub mod objectives;
 pub mod rebalancing;
 pub(crate) mod reforming;
+mod settings;
 pub mod users;
 
 pub use command::{Applied, Command};

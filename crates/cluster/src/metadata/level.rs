@@ -24,12 +24,13 @@
 //! | 11 | configurations of clients change with the setting that has nodes ask SDKs for telemetry ([`crate::AppTelemetry`]). Nodes show no password of a mail server. A silence may be for one node. A change of a design document may say which revision it replaces |
 //! | 12 | while nodes are failed over gracefully, durable writes of their vBuckets go to disk. The failover ends once the nodes that are left have on disk what was acknowledged before |
 //! | 13 | hashes of what nodes have agreed on leave out the words of refusals. An unsafe failover may name nodes that were only added, which are not waited for then |
+//! | 14 | settings have revisions, and a change of one may say which revision it replaces |
 //!
 //! A new version may carry out a known change in another way, for instance with another order of nodes among ties. It takes the next
 //! level for that, and keeps the former way below it.
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 13;
+pub const LEVEL: u32 = 14;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -61,5 +62,7 @@ pub(crate) const LEAVERS_SYNCED: u32 = 12;
 pub(crate) const ADDED_ARE_NAMED: u32 = 13;
 /// From here on hashes of states leave out the words of refusals.
 pub(crate) const STATES_WITHOUT_WORDS: u32 = 13;
+/// From here on settings have revisions, and a change may say which one it replaces.
+pub(crate) const SETTINGS_REPLACED: u32 = 14;
 /// From here on nodes have alternate addresses.
 pub(crate) const ALTERNATE_ADDRESSES: u32 = 1;

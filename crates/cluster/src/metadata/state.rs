@@ -122,6 +122,9 @@ pub struct Metadata {
     pub groups: BTreeMap<String, Group>,
     /// Settings kept and shown as they were given, by REST path below `/settings/`.
     pub settings: BTreeMap<String, Value>,
+    /// The version in which each of them was changed last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings_changed: BTreeMap<String, u64>,
 }
 
 /// Of versions that say nothing of levels; they neither write nor read more than that.
@@ -419,6 +422,7 @@ impl Metadata {
             external_users: BTreeMap::new(),
             groups: BTreeMap::new(),
             settings: BTreeMap::new(),
+            settings_changed: BTreeMap::new(),
         }
     }
 
