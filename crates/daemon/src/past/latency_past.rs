@@ -4,7 +4,10 @@
 //! the clock that clients see, on every node alike. All of it is in memory and takes [`BYTES_MAX`] at most: with many buckets, or
 //! figures that are spread widely, it reaches back less far.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
 
 use admin::latency::{LatencyCount, LatencyInterval, LatencyPast as Told, LatencyZoom};
 use dataplane::{
@@ -67,7 +70,8 @@ impl Row {
 
 #[derive(Debug, Default)]
 struct Series {
-    /// What meters said at the last look.
+    /// What counted at the last look, and what it said. A flush keeps the past of a bucket, and begins to count anew.
+    meter: Weak<BucketMeter>,
     last: Vec<Vec<LatencyStep>>,
     /// The interval that was over last. Where the clock was set back some rows are later, and not told until it comes there.
     at_secs: u64,
@@ -95,6 +99,7 @@ impl LatencyPast {
         let mut before: BTreeMap<_, _> = before.into_iter().collect();
         for (name, meter) in meters {
             let mut series = before.remove(name).unwrap_or_default();
+            series.follow(meter);
             series.look(now.saturating_sub(FINE_SECS), said(meter));
             inner.buckets.insert(name.to_owned(), series);
         }
@@ -121,6 +126,14 @@ fn said(meter: &BucketMeter) -> Vec<Vec<LatencyStep>> {
 }
 
 impl Series {
+    /// What another meter has counted than at the last look, it has counted since.
+    fn follow(&mut self, meter: &Arc<BucketMeter>) {
+        if !std::ptr::eq(self.meter.as_ptr(), Arc::as_ptr(meter)) {
+            self.meter = Arc::downgrade(meter);
+            self.last.iter_mut().for_each(Vec::clear);
+        }
+    }
+
     fn look(&mut self, at_secs: u64, said: Vec<Vec<LatencyStep>>) {
         let last = std::mem::replace(&mut self.last, said);
         if last.is_empty() {
@@ -245,6 +258,21 @@ mod tests {
         assert_eq!((steps[0].from_us, steps[0].to_us, steps[0].count), (7, 8, 3));
         assert!(steps[1].from_us <= 900 && 900 < steps[1].to_us, "{steps:?}");
         assert_eq!(told.phases["fetch"][0].steps[0].count, 2);
+    }
+
+    #[test]
+    fn operations_after_a_flush_are_counted_from_the_first_on() {
+        let past = LatencyPast::default();
+        let [before, after] = [(); 2].map(|()| Arc::new(BucketMeter::new(1)));
+        before.record(0, OpKind::Get, 100, 7);
+        look(&past, 1000, &before);
+        before.record(0, OpKind::Get, 4, 7);
+        look(&past, 1005, &before);
+        after.record(0, OpKind::Get, 3, 7);
+        look(&past, 1010, &after);
+        after.record(0, OpKind::Get, 2, 7);
+        look(&past, 1015, &after);
+        assert_eq!(counts(&past, LatencyZoom::Minutes), [(1000, 4), (1005, 3), (1010, 2)]);
     }
 
     #[test]
