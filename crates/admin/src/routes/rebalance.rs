@@ -157,6 +157,8 @@ pub(super) fn task(call: &Call) -> Value {
         }
         return task;
     };
+    // While the leader has yet to say how far it is, nobody knows what moves: that is no 0.
+    let moves = call.status.progress.as_ref().map(|view| (view.moves_done, view.moves_total));
     let view = call.status.progress.clone().unwrap_or_default();
     let shares = shares(call);
     let per_node: Map<String, Value> = shares
@@ -168,7 +170,7 @@ pub(super) fn task(call: &Call) -> Value {
         "recommendedRefreshPeriod": REFRESH_SECS, "progress": view.done * 100.0, "perNode": per_node,
         "detailedProgress": detailed(&view, &shares),
         "settee": {
-            "movesDone": view.moves_done, "movesTotal": view.moves_total, "etaSecs": view.eta_secs,
+            "movesDone": moves.map(|(done, _)| done), "movesTotal": moves.map(|(_, total)| total), "etaSecs": view.eta_secs,
             "waitsFor": view.waits_for, "startedMs": running.started_ms,
         },
     })

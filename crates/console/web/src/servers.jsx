@@ -50,6 +50,11 @@ function Actions({ node, act }) {
   return <>{node.clusterMembership === 'active' ? button('Fail over', 'failover') : null} {button('Remove', 'remove')}</>;
 }
 
+function moves(done, total) {
+  if (total == null) return 'working out which vBuckets change';
+  return total ? `${count(done ?? 0)} of ${count(total)} moves` : 'no vBucket has to be copied';
+}
+
 function Progress({ task, stop }) {
   if (task?.status !== 'running') {
     const failed = task?.errorMessage;
@@ -63,7 +68,7 @@ function Progress({ task, stop }) {
         <h2>{task.subtype === 'gracefulFailover' ? 'A graceful failover is running' : 'A rebalance is running'}</h2>
         <button type="button" onClick={stop}>Stop it</button>
       </div>
-      <p aria-live="polite"><b>{percent(task.progress)}</b> done, {movesTotal ? `${count(movesDone ?? 0)} of ${count(movesTotal)} moves` : 'working out which vBuckets change'}{etaSecs ? `, ${duration(etaSecs)} left` : ''}.</p>
+      <p aria-live="polite"><b>{percent(task.progress)}</b> done, {moves(movesDone, movesTotal)}{etaSecs ? `, ${duration(etaSecs)} left` : ''}.</p>
       {waitsFor ? <p class="trouble">It waits: {waitsFor}</p> : null}
       <Table caption="Rebalance by node" rows={nodes} keyOf={(row) => row.name} columns={[
         { title: 'Node', value: (row) => row.name.replace('ns_1@', '') },

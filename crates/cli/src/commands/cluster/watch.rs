@@ -83,9 +83,10 @@ fn progress(task: &Value) -> String {
     let mut text = format!("{what}: {:.1} %", task["progress"].as_f64().unwrap_or(0.0));
     let settee = &task["settee"];
     match (settee["movesDone"].as_u64(), settee["movesTotal"].as_u64()) {
-        // The leader has yet to decide, or the node that answers has yet to hear of it.
-        (_, Some(0)) => text += ", working out which vBuckets change",
+        (_, Some(0)) => text += ", no vBucket has to be copied",
         (Some(done), Some(total)) => text += &format!(", {done} of {total} vBucket changes"),
+        // The leader has yet to decide, or the node that answers has yet to hear of it.
+        _ if settee.is_object() => text += ", working out which vBuckets change",
         _ => {}
     }
     if let Some(left) = settee["etaSecs"].as_u64() {
@@ -152,12 +153,14 @@ mod tests {
         });
         let text = "rebalance: 42.0 %, 3 of 7 vBucket changes, about 1:15 min left";
         assert_eq!(news(&task(running)).as_deref(), Some(text));
-        let begun = json!({
-            "type": "rebalance", "status": "running", "progress": 0.0,
-            "settee": { "movesDone": 0, "movesTotal": 0, "etaSecs": null },
-        });
+        let begun = |moves: Value| {
+            let settee = json!({ "movesDone": moves, "movesTotal": moves, "etaSecs": null });
+            json!({ "type": "rebalance", "status": "running", "progress": 0.0, "settee": settee })
+        };
         let text = "rebalance: 0.0 %, working out which vBuckets change";
-        assert_eq!(news(&task(begun)).as_deref(), Some(text));
+        assert_eq!(news(&task(begun(Value::Null))).as_deref(), Some(text));
+        let text = "rebalance: 0.0 %, no vBucket has to be copied";
+        assert_eq!(news(&task(begun(json!(0)))).as_deref(), Some(text), "it is worked out");
         let failed = json!({ "type": "rebalance", "status": "notRunning", "errorMessage": "stopped" });
         assert_eq!(news(&task(failed)).as_deref(), Some("stopped"));
         assert_eq!(news(&task(json!({ "type": "rebalance", "status": "notRunning" }))), None);
