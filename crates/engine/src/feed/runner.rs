@@ -54,7 +54,8 @@ impl Bucket {
         let (Some(shard), Some(readers)) = (self.shards.get(shard), self.readers.get(shard)) else {
             return report;
         };
-        report.more = self.run_scans(shard.index, now) | self.expire_cold(shard, now) | self.trim_cold(shard, now);
+        report.more =
+            self.run_scans(shard.index, now) | self.expire_cold(shard, now) | self.trim_cold(shard, now);
         let Some(mut backfiller) = readers.backfiller.try_lock() else { return report };
         let errors_before = shard.counters.backfill_errors.load(Ordering::Relaxed);
         self.make_way(shard, readers, &mut backfiller, now);
