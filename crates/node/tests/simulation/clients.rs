@@ -39,8 +39,6 @@ const PATIENCE_MILLIS: u64 = 3_000;
 const RIDE_MILLIS: u64 = 4_000;
 /// Between two tries.
 const PAUSE_MILLIS: u64 = 20;
-/// Between two operations of a client, at most.
-const REST_MILLIS: u64 = 30;
 /// The number of the key whose documents may expire.
 const EXPIRING: usize = 0;
 /// Of tries to write, one in so many changes a part of a document.
@@ -108,6 +106,8 @@ pub(crate) struct Clients {
     risked: BTreeMap<(BucketUuid, VbId), u64>,
     kept: u64,
     pub(crate) rest: bool,
+    /// They do not let anything be for a while.
+    pub(crate) hurry: bool,
     /// Acknowledged writes by level, those of them that were conditional, removals, and reads.
     pub(crate) written: [u64; LEVELS.len()],
     pub(crate) swapped: u64,
@@ -162,6 +162,7 @@ impl Clients {
             risked: BTreeMap::new(),
             kept: 0,
             rest: false,
+            hurry: false,
             written: [0; LEVELS.len()],
             swapped: 0,
             removed: 0,
@@ -193,7 +194,8 @@ impl Clients {
         let mut asks = Vec::new();
         for at in 0..self.clients.len() {
             self.give_up(at, now, invariants);
-            if self.clients[at].pending.is_none() && !self.rest && now >= self.clients[at].rests_until {
+            let is_busy = !self.rest && (self.hurry || self.setting.cycle.is_busy(now));
+            if self.clients[at].pending.is_none() && is_busy && now >= self.clients[at].rests_until {
                 self.begin(at, now, rng, invariants, newest);
             }
             self.tries += 1;
@@ -379,7 +381,7 @@ impl Clients {
             }
             (ended, _) => self.took_effect(at, (pending, ended), moment, rng, (invariants, promise)),
         }
-        self.clients[at].rests_until = now + rng.u64(0..REST_MILLIS);
+        self.clients[at].rests_until = now + rng.u64(0..self.setting.rest_millis);
     }
 
     /// An operation was done.

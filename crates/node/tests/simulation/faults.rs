@@ -79,6 +79,8 @@ pub(crate) struct Faults {
     pub(crate) graceful_failover: bool,
     /// Buckets come and go.
     pub(crate) bucket: u32,
+    /// A bucket is flushed.
+    pub(crate) flush: u32,
     /// A bucket is to have another number of copies.
     pub(crate) replicas: u32,
 }
@@ -114,6 +116,7 @@ impl Faults {
         rebalance: NEVER,
         graceful_failover: true,
         bucket: NEVER,
+        flush: NEVER,
         replicas: 2_000,
     };
     /// Nothing goes wrong; nodes come and go.
@@ -260,6 +263,22 @@ impl Faults {
     };
     /// Everything beside views: disks with indexes are lost, full and bad as those with data are.
     pub(crate) const VIEWS: Self = Self { lost_disks: true, bad_disk: 1_500, full_disk: 2_000, ..Self::ALL };
+    /// Nodes are failed over where others lag behind, and come back. Or they lose what a slow disk has left. Then vBuckets move.
+    pub(crate) const SET_BACK: Self = Self {
+        losses: Losses::OneAtATime,
+        loss: 1,
+        delay_max: 10,
+        broken_link: 1_000,
+        crash: 400,
+        cut: 400,
+        slow_link: 300,
+        slow_disk: 300,
+        failover: 250,
+        auto_failover_secs: Some(3),
+        rebalance: 150,
+        flush: 2_000,
+        ..Self::CALM
+    };
     /// And slow links, and full disks.
     pub(crate) const ALL_AND_MORE: Self = Self { slow_link: 600, full_disk: 2_000, ..Self::ALL };
 
@@ -285,7 +304,8 @@ impl Faults {
             self.jump,
             self.lost_majority,
         ];
-        let happen = mishaps.iter().chain([&self.failover, &self.bucket]).any(|chance| *chance != NEVER);
+        let asked_for = [&self.failover, &self.bucket, &self.flush];
+        let happen = mishaps.iter().chain(asked_for).any(|chance| *chance != NEVER);
         !happen && self.loss == 0 && self.auto_failover_secs.is_none() && !self.graceful_failover
     }
 

@@ -2,23 +2,25 @@
 //! given their turns. Map functions are of shapes that need no process.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    rc::Rc,
     sync::Arc,
     time::Duration,
 };
 
 use base::{NodeId, Now, VbId};
-use cluster::{BucketInfo, DesignDocuments};
+use cluster::{BucketInfo, DesignDocuments, Metadata};
 use engine::{Bucket, Waiter};
 use fastrand::Rng;
 use indexer::{
-    Alarm, Alarms, Batches, Indexer, Lane, Lanes, Pacing, Places, Setup,
+    Alarm, Alarms, Batches, Change, Indexer, Lane, Lanes, Pacing, Places, Setup,
     copies::{Became, Copies},
 };
 use parking_lot::Mutex;
 use storage::FaultFs;
 use views::{
-    design::DesignDocument,
+    design::{DesignDocument, Signature},
     index::{Memory, Options},
     worker::Settings,
 };
@@ -36,9 +38,13 @@ pub(crate) struct Indexing {
     copies: Copies,
     /// The design documents by which it runs, or does not.
     followed: Option<Arc<DesignDocuments>>,
+    /// The metadata that it follows, all of them.
+    is_as: Option<Arc<Metadata>>,
     pub(crate) running: Option<Running>,
     /// Indexers that were begun.
     begun: u64,
+    /// How often a copy that is indexed was said to have another history.
+    pub(crate) set_back: u64,
 }
 
 /// An indexer.
@@ -92,6 +98,8 @@ impl Indexing {
         if let Some(told) = self.copies.hear(vb, became)
             && let Some(running) = &self.running
         {
+            let is_indexed = |(of, change)| of == vb && change != Change::Gone;
+            self.set_back += u64::from(told == Change::Reset && self.copies.all().any(is_indexed));
             running.indexer.hear(vb, told);
         }
     }
@@ -103,8 +111,25 @@ impl Indexing {
         }
     }
 
-    /// It is from now on what the metadata say.
-    pub(crate) fn follow(&mut self, info: &BucketInfo, me: NodeId, bucket: &Arc<Bucket>, disk: &FaultFs) {
+    /// Whether it is what these metadata say.
+    pub(crate) fn is_as(&self, metadata: &Arc<Metadata>) -> bool {
+        self.is_as.as_ref().is_some_and(|known| Arc::ptr_eq(known, metadata))
+    }
+
+    /// It is from now on what the metadata say of its bucket.
+    pub(crate) fn follow(
+        &mut self,
+        (metadata, info): (&Arc<Metadata>, &BucketInfo),
+        me: NodeId,
+        bucket: &Arc<Bucket>,
+        disk: &FaultFs,
+    ) {
+        let is_whole = self.follow_bucket(info, me, bucket, disk);
+        self.is_as = is_whole.then(|| Arc::clone(metadata));
+    }
+
+    /// Says whether that was possible.
+    fn follow_bucket(&mut self, info: &BucketInfo, me: NodeId, bucket: &Arc<Bucket>, disk: &FaultFs) -> bool {
         for (vb, change) in self.copies.index_followers(info.indexed_followers(me).collect()) {
             if let Some(running) = &self.running {
                 running.indexer.hear(vb, change);
@@ -112,23 +137,26 @@ impl Indexing {
         }
         let documents = &info.design_documents;
         if self.followed.as_ref() == Some(documents) {
-            return;
+            return true;
         }
-        let defined: Vec<(String, DesignDocument)> =
-            documents.iter().map(|(name, document)| (name.to_owned(), parsed(&document.text))).collect();
+        let defined: Vec<(String, DesignDocument)> = documents
+            .iter()
+            .map(|(name, document)| (name.to_owned(), design_of(&document.text).document.clone()))
+            .collect();
         if defined.is_empty() {
             self.end(true);
         } else if let Some(running) = &self.running {
             running.indexer.set_design_documents(&defined);
         } else {
             // A disk may be full.
-            let Some(running) = Running::begin(self.begun, bucket, disk) else { return };
+            let Some(running) = Running::begin(self.begun, bucket, disk) else { return false };
             self.begun += 1;
             running.indexer.set_design_documents(&defined);
             self.copies.all().for_each(|(vb, change)| running.indexer.hear(vb, change));
             self.running = Some(running);
         }
         self.followed = Some(Arc::clone(documents));
+        true
     }
 
     /// Copies that are indexed while they follow another node's.
@@ -191,7 +219,25 @@ impl Running {
     }
 }
 
-/// A design document of the metadata.
-pub(crate) fn parsed(text: &str) -> DesignDocument {
-    DesignDocument::parse_unchecked(text.as_bytes()).expect("it was written here")
+/// A design document, and the index that it has.
+pub(crate) struct Design {
+    pub(crate) document: DesignDocument,
+    pub(crate) signature: Signature,
+}
+
+thread_local! {
+    static DESIGNS: RefCell<BTreeMap<String, Rc<Design>>> = RefCell::default();
+}
+
+/// A design document of the metadata. Each text is parsed once, since queries need it at every step.
+pub(crate) fn design_of(text: &str) -> Rc<Design> {
+    DESIGNS.with_borrow_mut(|known| {
+        if let Some(design) = known.get(text) {
+            return Rc::clone(design);
+        }
+        let document = DesignDocument::parse_unchecked(text.as_bytes()).expect("it was written here");
+        let design = Rc::new(Design { signature: document.signature(), document });
+        known.insert(text.to_owned(), Rc::clone(&design));
+        design
+    })
 }

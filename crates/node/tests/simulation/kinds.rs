@@ -113,7 +113,14 @@ pub(crate) const VIEWS: Kind = Kind {
     name: "indexes_are_what_a_map_over_active_documents_gives",
     setting: Setting::VIEWS,
     faults: Faults::VIEWS,
-    millis: 10_000,
+    millis: 5_000,
+};
+
+pub(crate) const SET_BACK: Kind = Kind {
+    name: "indexes_follow_copies_that_are_set_back",
+    setting: Setting::SET_BACK,
+    faults: Faults::SET_BACK,
+    millis: 9_000,
 };
 
 pub(crate) const NARROW: Kind = Kind {

@@ -14,6 +14,7 @@ use storage::{FaultFs, Fs as _};
 use crate::{
     log_disk::{self, LogDisk},
     process::Process,
+    setting::Setting,
     support::{Disk as _, FaultDisk, START_SECS},
 };
 
@@ -100,6 +101,8 @@ pub(crate) struct Shelf {
     pub(crate) quota_bytes: u64,
     /// Tombstones may go after so many seconds.
     pub(crate) purge_secs: u32,
+    /// Somebody has a shard compacted, once in so many steps.
+    pub(crate) compactions: u16,
     seed: u64,
 }
 
@@ -111,7 +114,8 @@ pub(crate) struct Image {
 
 impl Shelf {
     /// `first` is what the log of the metadata begins with.
-    pub(crate) fn new(first: Batch, shards: usize, (quota_bytes, purge_secs): (u64, u32), seed: u64) -> Self {
+    pub(crate) fn new(first: Batch, shards: usize, setting: &Setting, seed: u64) -> Self {
+        let Setting { quota_bytes, purge_secs, compactions, .. } = *setting;
         let (log, buckets, indexes) = (LogDisk::new(first), BTreeMap::new(), BTreeMap::new());
         let (is_full, syncs_fail, is_rotten, is_old) = (false, false, false, false);
         Self {
@@ -126,6 +130,7 @@ impl Shelf {
             shards,
             quota_bytes,
             purge_secs,
+            compactions,
             seed,
         }
     }
@@ -175,6 +180,8 @@ impl Shelf {
         self.buckets.clear();
         self.indexes.clear();
         (self.is_rotten, self.is_old) = (false, false);
+        // Nothing is left that an earlier sync did not write. One that fails now fails of the other disk, too.
+        self.has_lost_syncs = self.syncs_fail;
         self.seed = self.seed.wrapping_add(1);
     }
 
@@ -322,5 +329,22 @@ impl Machine {
         if end == End::DiskLost {
             self.shelf.lose_data();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_disk_is_a_good_one_unless_its_syncs_fail_as_well() {
+        let mut shelf = Shelf::new(Batch::default(), 1, &Setting::VIEWS, 1);
+        shelf.set_syncs_fail(true);
+        shelf.lose_data();
+        assert!(shelf.has_lost_syncs, "the other disk loses syncs from the beginning");
+        shelf.set_syncs_fail(false);
+        assert!(shelf.has_lost_syncs, "the disk still lacks what was not written");
+        shelf.lose_data();
+        assert!(!shelf.has_lost_syncs);
     }
 }

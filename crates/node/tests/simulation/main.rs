@@ -54,7 +54,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 // What is said of a log's disk elsewhere.
 use cluster::consensus::{DiskLog, LogFile, Medium};
+use faults::NEVER;
 use found::FOUND;
+use invariants::indexes::Checked;
 use kinds::Kind;
 use world::World;
 
@@ -75,9 +77,17 @@ fn seeds(kind: &Kind) -> Vec<u64> {
     }
 }
 
-/// A cluster with a bucket goes through a kind of run, is healed, and looked at. Returns what stands for all that happened,
-/// unless it fails; what happened last is printed then.
-fn endure(seed: u64, kind: &Kind, millis: u64) -> Option<u64> {
+/// What is left of a run.
+struct Lived {
+    /// It stands for all that happened.
+    trace: u64,
+    /// What was held against documents.
+    checked: Checked,
+}
+
+/// A cluster with a bucket goes through a kind of run, is healed, and looked at. Nothing is returned where it fails; what happened last
+/// is printed then.
+fn endure(seed: u64, kind: &Kind, millis: u64) -> Option<Lived> {
     let mut world = World::new(seed, kind);
     let lived = catch_unwind(AssertUnwindSafe(|| {
         world.set_up(1 + (seed % 2) as u8);
@@ -93,15 +103,25 @@ fn endure(seed: u64, kind: &Kind, millis: u64) -> Option<u64> {
         return None;
     }
     println!("{name} {seed}: {}", world.summary());
-    Some(world.journal.trace())
+    Some(Lived { trace: world.journal.trace(), checked: world.checked_of_indexes() })
 }
 
 fn endure_all(kind: &Kind) {
     let seeds = seeds(kind);
-    let failed: Vec<u64> =
-        seeds.iter().copied().filter(|seed| endure(*seed, kind, kind.millis).is_none()).collect();
+    let (mut failed, mut checked) = (Vec::new(), Checked::default());
+    for &seed in &seeds {
+        match endure(seed, kind, kind.millis) {
+            Some(lived) => checked.add(lived.checked),
+            None => failed.push(seed),
+        }
+    }
     println!("{}: {} of {} seeds failed: {failed:?}", kind.name, failed.len(), seeds.len());
     assert!(failed.is_empty(), "failed with CLUSTER_SEED={failed:?}");
+    // Single seeds need not come across everything.
+    let is_fixed = std::env::var_os("CLUSTER_SEED").is_none() && std::env::var_os("CLUSTER_SEEDS").is_none();
+    if kind.setting.designs != NEVER && is_fixed {
+        checked.check();
+    }
 }
 
 #[test]
@@ -190,9 +210,14 @@ fn indexes_are_what_a_map_over_active_documents_gives() {
 }
 
 #[test]
+fn indexes_follow_copies_that_are_set_back() {
+    endure_all(&kinds::SET_BACK);
+}
+
+#[test]
 fn one_seed_is_one_run() {
     for kind in [&kinds::ALL, &kinds::WIDE, &kinds::NARROW, &kinds::VIEWS] {
-        let run = || endure(7, kind, 5_000).expect("a run that does not fail");
+        let run = || endure(7, kind, 5_000).expect("a run that does not fail").trace;
         assert_eq!(run(), run(), "{}", kind.name);
     }
 }

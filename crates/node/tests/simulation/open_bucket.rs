@@ -65,6 +65,8 @@ pub(crate) struct Disks {
     pub(crate) are_full: bool,
     /// Syncs fail, or what is read is not what was written.
     pub(crate) are_failing: bool,
+    /// Somebody has them compacted, once in so many steps.
+    pub(crate) compactions: u16,
 }
 
 /// Values are not compressed.
@@ -183,7 +185,7 @@ impl OpenBucket {
             let warmed_up = self.engine.warm_up(shard, now);
             assert!(warmed_up.is_ok() || disks.are_failing, "{:?}", warmed_up.err());
         }
-        if self.engine.is_short_of_space() || rng.u16(0..1_000) == 0 {
+        if self.engine.is_short_of_space() || rng.u16(0..disks.compactions) == 0 {
             match self.engine.compact(shard, now) {
                 Err(StoreError::NoSpace) if disks.are_full => {}
                 Err(_) if disks.are_failing => {}

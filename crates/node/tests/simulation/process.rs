@@ -578,7 +578,12 @@ impl Process {
     /// What the threads of buckets do, and the requests that can go on.
     fn work(&mut self, shelf: &Shelf, outside: &mut Outside<'_>) -> Vec<Waiter> {
         let mut woken = Vec::new();
-        let disks = Disks { work: outside.disk_works, are_full: shelf.is_full, are_failing: shelf.is_bad() };
+        let disks = Disks {
+            work: outside.disk_works,
+            are_full: shelf.is_full,
+            are_failing: shelf.is_bad(),
+            compactions: shelf.compactions,
+        };
         for bucket in self.buckets.values_mut() {
             woken.extend(bucket.work(outside.rng, disks, outside.now));
         }

@@ -40,6 +40,36 @@ pub(crate) struct Setting {
     pub(crate) purge_secs: u32,
     /// Design documents come, change and go, once in so many steps.
     pub(crate) designs: u32,
+    /// Of four buckets so many index copies that follow others.
+    pub(crate) replica_indexes: u8,
+    /// Between two operations of a client, at most.
+    pub(crate) rest_millis: u64,
+    /// When clients begin something, and when they do not.
+    pub(crate) cycle: Cycle,
+    /// Somebody has a shard compacted, once in so many steps.
+    pub(crate) compactions: u16,
+}
+
+/// Clients are busy at the beginning of each cycle. Then they let everything be, so that nothing hides what is wrong with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cycle {
+    pub(crate) millis: u64,
+    pub(crate) busy_millis: u64,
+}
+
+impl Cycle {
+    const BUSY: Self = Self { millis: 4_000, busy_millis: 4_000 };
+
+    /// Whether clients begin something.
+    pub(crate) fn is_busy(self, at: u64) -> bool {
+        at % self.millis < self.busy_millis
+    }
+
+    /// Whether somebody asks for indexes of development documents. In between tombstones go that these indexes have not heard of.
+    pub(crate) fn asks_developers(self, at: u64) -> bool {
+        let (phase, part) = (at % self.millis, self.millis / 8);
+        phase < part || phase >= self.millis - part
+    }
 }
 
 impl Setting {
@@ -60,6 +90,10 @@ impl Setting {
         expiries: false,
         purge_secs: 3 * 24 * 3_600,
         designs: NEVER,
+        replica_indexes: 0,
+        rest_millis: 30,
+        cycle: Cycle::BUSY,
+        compactions: 1_000,
     };
     /// Buckets of all kinds, collections, server groups, more nodes than vote.
     pub(crate) const WIDE: Self = Self {
@@ -94,6 +128,25 @@ impl Setting {
         removals: true,
         purge_secs: 2,
         designs: 300,
+        replica_indexes: 2,
+        cycle: Cycle { millis: 4_000, busy_millis: 3_000 },
+        ..Self::PLAIN
+    };
+    /// With views over few documents, which are let be for most of the time: what is wrong with an index stays to be seen.
+    pub(crate) const SET_BACK: Self = Self {
+        more_nodes: 1,
+        nodes_max: 4,
+        clients: 6,
+        keys: 5,
+        // Long enough to fill segments, so that compactions drop tombstones.
+        lengths: (6, 3_000),
+        removals: true,
+        purge_secs: 1,
+        designs: 2_000,
+        replica_indexes: 3,
+        rest_millis: 300,
+        cycle: Cycle { millis: 3_000, busy_millis: 800 },
+        compactions: 100,
         ..Self::PLAIN
     };
     /// More documents than memory holds.

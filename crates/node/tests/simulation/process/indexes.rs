@@ -10,18 +10,23 @@ use super::{Process, Shelf};
 use indexer::copies::Became;
 
 impl Process {
-    /// Indexers hear what has become of copies and design documents, and do what is due.
-    pub(crate) fn index(&mut self, shelf: &mut Shelf, rng: &mut Rng, now: Now) {
-        if rng.u8(0..4) > 0 {
+    /// Indexers hear what has become of copies and design documents, and do what is due. How many copies that they index were set back.
+    pub(crate) fn index(&mut self, shelf: &mut Shelf, rng: &mut Rng, now: Now) -> u64 {
+        if rng.u8(0..3) == 0 {
             self.hear_of_copies();
         }
+        let mut set_back = 0;
         let metadata = Arc::clone(&self.metadata);
         for (uuid, open) in &mut self.buckets {
-            let Some((_, info)) = metadata.bucket_by_uuid(uuid) else { continue };
-            open.indexing.follow(info, self.id, &open.engine, &shelf.index_disk(uuid));
+            if !open.indexing.is_as(&metadata) {
+                let Some((_, info)) = metadata.bucket_by_uuid(uuid) else { continue };
+                open.indexing.follow((&metadata, info), self.id, &open.engine, &shelf.index_disk(uuid));
+            }
             // Their disk works while that with the data is slow: an index may have on its disk what the bucket has not.
             open.indexing.run(rng, now);
+            set_back += std::mem::take(&mut open.indexing.set_back);
         }
+        set_back
     }
 
     fn hear_of_copies(&mut self) {

@@ -623,7 +623,7 @@ fn clock(rng: &mut Rng) -> Clock {
 }
 
 fn shelf(rng: &mut Rng, setting: &Setting, first: Batch) -> Shelf {
-    Shelf::new(first, rng.usize(1..=2), (setting.quota_bytes, setting.purge_secs), rng.u64(..))
+    Shelf::new(first, rng.usize(1..=2), setting, rng.u64(..))
 }
 
 fn info(id: NodeId) -> NodeInfo {

@@ -73,6 +73,9 @@ impl World {
         if self.happens(faults.bucket) {
             self.change_buckets(&newest);
         }
+        if self.happens(faults.flush) {
+            self.flush(&newest);
+        }
         if self.happens(faults.replicas) {
             self.change_replicas(&newest);
         }
@@ -131,6 +134,14 @@ impl World {
         if let Some(name) = self.rng.choice(names) {
             self.propose(Command::DeleteBucket { name: name.clone() });
         }
+    }
+
+    /// Documents go, all at once, and design documents stay.
+    fn flush(&mut self, newest: &Metadata) {
+        let Some(name) = self.rng.choice(newest.buckets.keys()) else { return };
+        self.made += 1;
+        let (name, uuid) = (name.clone(), BucketUuid(format!("{:032x}", self.made)));
+        self.propose(Command::FlushBucket { name, uuid });
     }
 
     /// Has a bucket have another number of copies, as far as there is room for them. They come, or go, with the next rebalance; some

@@ -45,6 +45,8 @@ impl World {
         self.part_with_all_wiped();
         self.bring_versions_up_to_date();
         self.bring_everybody_in();
+        self.check_indexes_before_writes();
+        self.clients.hurry = true;
         let before = self.clients.written;
         self.until("writes at every level", |world| {
             world.clients.written.iter().zip(before).all(|(now, before)| *now > before + WRITES)
@@ -182,7 +184,7 @@ impl World {
     }
 
     /// Whether every copy has what the active one has, as safe as it can be.
-    fn is_at_rest(&self) -> bool {
+    pub(super) fn is_at_rest(&self) -> bool {
         let has_all = |all: Vec<CopyState>| {
             let high = all[0].1;
             all.iter().all(|(_, last, safe)| (*last, *safe) == (high, high))
@@ -230,7 +232,8 @@ impl World {
                 }
             }
         }
-        text + &format!("not told: {:#?}\nwrites {:?}", self.untold(), self.clients.written)
+        let (untold, behind) = (self.untold(), self.indexes_behind());
+        text + &format!("not told: {untold:#?}\nwrites {:?}\n{behind}", self.clients.written)
     }
 
     pub(super) fn open(&self, id: NodeId, bucket: &BucketUuid) -> Option<&OpenBucket> {
