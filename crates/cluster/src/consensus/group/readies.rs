@@ -50,6 +50,7 @@ impl Consensus {
         let needs_write = ready.must_sync() || changes_group;
         // A member that is told that it was removed is gone at once. Had this member forgotten by then, after a crash, it would go on
         // waiting for the vote of somebody who is not there.
+        //
         // A member that votes alone leads as soon as it asks, and the library has it speak at once. A crash would have it lead in the same
         // term again, with other entries. Members that learn could not tell these from the first ones.
         let holds_back = changes_group || begins_term;

@@ -572,8 +572,8 @@ fn status_of(running: &Running, signature: Signature) -> Option<IndexStatus> {
     running.indexer.status().indexes.into_iter().find(|one| one.signature == signature)
 }
 
-/// What is told of an index that has everything: nothing is left, each row of what is served is counted once, and so is each copy that
-/// follows another. A query that takes it as it is lacks no vBucket.
+/// What is told of an index that has everything. Nothing is left to do. Each row of what is served is counted once, and so is each copy
+/// that follows another. A query that takes it as it is lacks no vBucket.
 fn check_status(asked: &Asked, running: &Running, (snapshot, served): (&Snapshot, &VbSet), wanted: &Wants) {
     let (on, signature) = (on(asked, false), asked.design.signature);
     let status = status_of(running, signature).expect("an index");
