@@ -97,15 +97,16 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Kept {
     answers: VecDeque<Answered>,
+    bytes: usize,
     held: Accounted,
 }
 
 impl Kept {
     /// `held` counts them from now on.
-    pub(crate) fn new(answers: Vec<Answered>, held: Accounted) -> Self {
-        let mut kept = Self { answers: answers.into(), held };
-        kept.count();
-        kept
+    pub(crate) fn new(answers: Vec<Answered>, mut held: Accounted) -> Self {
+        let bytes = answers.iter().map(bytes_of).sum();
+        held.set(bytes);
+        Self { answers: answers.into(), bytes, held }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -114,14 +115,15 @@ impl Kept {
 
     /// The answer to a retrieval of that key, if it is the next one.
     pub(crate) fn take(&mut self, key: &[u8]) -> Option<Bytes> {
-        let (_, packet) = self.answers.pop_front_if(|(next, _)| **next == *key)?;
-        self.count();
-        Some(packet)
+        let answer = self.answers.pop_front_if(|(next, _)| **next == *key)?;
+        self.bytes -= bytes_of(&answer);
+        self.held.set(self.bytes);
+        Some(answer.1)
     }
+}
 
-    fn count(&mut self) {
-        self.held.set(self.answers.iter().map(|(key, packet)| key.len() + packet.len()).sum());
-    }
+fn bytes_of((key, packet): &Answered) -> usize {
+    key.len() + packet.len()
 }
 
 #[cfg(test)]
