@@ -52,8 +52,8 @@ impl Gathering {
         self.asked.set_out()
     }
 
-    /// Takes an answer: place 0 is the first retrieval's. With the last one, whom to tell what. Where the first has no room to wait for
-    /// others, it is told at once. The others are asked for again in their turn.
+    /// Takes an answer; place 0 is the first retrieval's. The last answer completes the gathering: its asker is returned with what it is to
+    /// be told. Where the first has no room to wait for others, it completes the gathering too. The others are asked for again in their turn.
     pub(crate) fn put(&self, place: usize, answer: Answer) -> Option<(Waiter, Completion)> {
         let mut state = self.state.lock();
         if state.missing == 0 {
