@@ -14,6 +14,7 @@ use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_r
 
 use super::{
     harness::{Client, Node, encode, options},
+    made_up_peer::answer_each,
     sockets::eventually,
 };
 use crate::{
@@ -372,29 +373,17 @@ fn holding_peer(bucket: &str) -> (SocketAddr, mpsc::Receiver<()>) {
     let config = config_of(bucket);
     std::thread::spawn(move || {
         for socket in listener.incoming() {
-            let (mut socket, held, config) = (socket.unwrap(), held.clone(), config.clone());
+            let (socket, held, config) = (socket.unwrap(), held.clone(), config.clone());
             std::thread::spawn(move || {
-                let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
-                while let Ok(read @ 1..) = socket.read(&mut chunk) {
-                    bytes.extend_from_slice(&chunk[..read]);
-                    let mut at = 0;
-                    while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
-                        at += frame.packet_len();
-                        if frame.header.opcode == Opcode::Set.code() {
-                            held.send(()).unwrap();
-                            continue;
-                        }
-                        let is_get = frame.header.opcode == Opcode::Get.code();
-                        let extras: &[u8] = if is_get { &[0; 4] } else { &[] };
-                        let is_config = frame.header.opcode == Opcode::GetClusterConfig.code();
-                        let value = if is_config { &config[..] } else { &[] };
-                        let mut answer = Vec::new();
-                        let success = Response::new(Status::Success);
-                        write_response(&mut answer, &frame.header, false, &success, extras, &[], value);
-                        socket.write_all(&answer).unwrap();
+                answer_each(socket, |frame| match Opcode::from_wire(frame.header.opcode).unwrap() {
+                    Opcode::Set => {
+                        held.send(()).unwrap();
+                        None
                     }
-                    bytes.drain(..at);
-                }
+                    Opcode::Get => Some((vec![0; 4], Vec::new())),
+                    Opcode::GetClusterConfig => Some((Vec::new(), config.clone())),
+                    _ => Some(<_>::default()),
+                });
             });
         }
     });
@@ -449,30 +438,18 @@ fn counting_peer(bucket: &str) -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<
     let (may, allowed) = mpsc::channel();
     let config = config_of(bucket);
     std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let (mut bytes, mut chunk, mut counted) = (Vec::new(), [0; 4096], 0_u64);
-        while let Ok(read @ 1..) = socket.read(&mut chunk) {
-            bytes.extend_from_slice(&chunk[..read]);
-            let mut at = 0;
-            while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
-                let mut value = Vec::new();
-                if frame.header.opcode == Opcode::GetClusterConfig.code() {
-                    value.clone_from(&config);
-                }
-                if frame.header.opcode == Opcode::Increment.code() {
-                    asked.send(()).unwrap();
-                    allowed.recv().unwrap();
-                    counted += 1;
-                    value = counted.to_be_bytes().to_vec();
-                }
-                let mut answer = Vec::new();
-                let success = Response::new(Status::Success);
-                write_response(&mut answer, &frame.header, false, &success, &[], &[], &value);
-                socket.write_all(&answer).unwrap();
-                at += frame.packet_len();
+        let (socket, _) = listener.accept().unwrap();
+        let mut counted = 0_u64;
+        answer_each(socket, |frame| match Opcode::from_wire(frame.header.opcode).unwrap() {
+            Opcode::GetClusterConfig => Some((Vec::new(), config.clone())),
+            Opcode::Increment => {
+                asked.send(()).unwrap();
+                allowed.recv().unwrap();
+                counted += 1;
+                Some((Vec::new(), counted.to_be_bytes().to_vec()))
             }
-            bytes.drain(..at);
-        }
+            _ => Some(<_>::default()),
+        });
     });
     (address, hears, may)
 }

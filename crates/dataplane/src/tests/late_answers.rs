@@ -1,20 +1,20 @@
 //! Answers of another node that come late, that nobody waits for, or that wait themselves.
 
 use std::{
-    io::{Read, Write},
     net::{SocketAddr, TcpListener},
     sync::{Arc, mpsc},
     time::Duration,
 };
 
-use base::{DocKey, HashedKey, Status, VbId};
+use base::{DocKey, HashedKey, VbId};
 use cluster::Command;
 use engine::Store;
-use protocol::binary::{Decoded, Opcode, Response, decode_frame, write_response};
+use protocol::binary::Opcode;
 
 use super::{
     forward::{BUCKET, config_of},
     harness::{Node, Wire},
+    made_up_peer::answer_each,
     sockets::eventually,
 };
 use crate::{
@@ -41,31 +41,23 @@ impl ObedientPeer {
         let ((tells, asked), (may, allowed)) = (mpsc::channel(), mpsc::channel());
         let config = config_of(bucket);
         std::thread::spawn(move || {
-            let (mut socket, _) = listener.accept().unwrap();
-            let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
-            while let Ok(read @ 1..) = socket.read(&mut chunk) {
-                bytes.extend_from_slice(&chunk[..read]);
-                let mut at = 0;
-                while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
-                    at += frame.packet_len();
-                    let key = String::from_utf8_lossy(frame.key).into_owned();
-                    let opcode = Opcode::from_wire(frame.header.opcode).unwrap();
-                    let (extras, value): (&[u8], _) = match opcode {
-                        Opcode::GetClusterConfig => (&[], config.clone()),
-                        Opcode::Get => (&[0; 4], format!("of {key}").into_bytes()),
-                        Opcode::Increment => (&[], 7_u64.to_be_bytes().to_vec()),
-                        _ => (&[], Vec::new()),
-                    };
+            let (socket, _) = listener.accept().unwrap();
+            answer_each(socket, |frame| {
+                let key = String::from_utf8_lossy(frame.key).into_owned();
+                let opcode = Opcode::from_wire(frame.header.opcode).unwrap();
+                let answer = match opcode {
+                    Opcode::GetClusterConfig => (Vec::new(), config.clone()),
+                    Opcode::Get => (vec![0; 4], format!("of {key}").into_bytes()),
+                    Opcode::Increment => (Vec::new(), 7_u64.to_be_bytes().to_vec()),
+                    _ => <_>::default(),
+                };
+                if opcode.has_document_key() {
                     // The test may be over.
-                    if opcode.has_document_key() && (tells.send(key).is_err() || allowed.recv().is_err()) {
-                        return;
-                    }
-                    let (mut answer, success) = (Vec::new(), Response::new(Status::Success));
-                    write_response(&mut answer, &frame.header, false, &success, extras, &[], &value);
-                    socket.write_all(&answer).unwrap();
+                    tells.send(key).ok()?;
+                    allowed.recv().ok()?;
                 }
-                bytes.drain(..at);
-            }
+                Some(answer)
+            });
         });
         Self { address, asked, may }
     }

@@ -13,6 +13,7 @@ mod late_answers;
 mod links;
 mod loads;
 mod logins;
+mod made_up_peer;
 mod pacing;
 mod phases;
 mod rights;
