@@ -48,7 +48,12 @@ impl Content {
     pub(super) fn set_length(&mut self, length: usize) {
         let (short, long) = (length.min(self.bytes.len()), length.max(self.bytes.len()));
         self.touch(short, long);
-        self.bytes.resize(length, 0);
+        if self.bytes.is_empty() {
+            // Fresh memory is zero already: of a file that is allocated and hardly written most pages are never touched.
+            self.bytes = vec![0; length];
+        } else {
+            self.bytes.resize(length, 0);
+        }
     }
 
     /// The system writes what is dirty when it likes, in any order, and nobody is told. So a power failure may leave what is about
