@@ -1,11 +1,14 @@
-"""What it costs to see a node: everything that watches it is on, or as much of it as can be is off.
+"""What it costs to see a node.
 
-Three nodes of one binary take turns: off, on, and off once more, which says how much of a difference is noise."""
+What operations run through is taken out and put back by turns of 20 ms, in one process (switches.py). So a neighbour on the machine, or
+where memory lies, disturbs both alike. What runs beside them is told by the other threads of two nodes: one has all of it, one nothing."""
 
+import os
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from settee import ROOT
 from settee.node import PASSWORD, USERNAME, Node, scratch
@@ -19,6 +22,10 @@ sys.path.insert(0, str(ROOT / "compat" / "console"))
 from teller import Teller  # noqa: E402
 
 VALUE_BYTES, CONNECTIONS = 100, 50
+# Threads that carry out operations.
+DATA_THREADS = "settee-data"
+# A turn of 20 ms with fewer operations was not one of the measurement.
+BUSY_OPERATIONS = 200
 # Between two looks from outside. Prometheus asks every 15 s unless it is told otherwise, and an open console every few seconds.
 LOOK_SECONDS = 5.0
 CONSOLE = (
@@ -26,16 +33,17 @@ CONSOLE = (
     f"/settee/latency/{BUCKET}?operation=get", f"/settee/hot/{BUCKET}",
 )
 
-# The variable that the switches obey, and the bit.
+# The variable that the switches obey, and the bits: of what operations run through, and of what runs beside them.
 SWITCH = "SETTEE_WITHOUT_SEEING"
-OUT = "base::hash::is_out(1)"
+OUT, OUT_BESIDE = "base::hash::is_out(1)", "base::hash::is_out(2)"
+ALL_OUT = "3"
 # What nobody can switch off, since everybody wants it: only a build for this measurement leaves it out (settee_bench/switches.py).
 SWITCHES = [
     # Histograms of operations and phases, and the slow-operation log, with the clock readings for them.
     (
         "crates/dataplane/src/request",
         "        let now = Reading::now();\n        let mut slow = None;",
-        f"        if {OUT} {{\n            self.ran.clear();\n            return (answered, None);\n        }}\n"
+        f"        base::hash::count(answered);\n        if {OUT} {{\n            self.ran.clear();\n            return (answered, None);\n        }}\n"
         "        let now = Reading::now();\n        let mut slow = None;",
     ),
     # Hot documents and clients.
@@ -44,28 +52,30 @@ SWITCHES = [
     (
         "crates/daemon/src/duties",
         "            _ = self.ticks.tick() => true,",
-        f"            _ = self.ticks.tick(), if !{OUT} => true,",
+        f"            _ = self.ticks.tick(), if !{OUT_BESIDE} => true,",
     ),
     # The past of statistics and latencies.
     (
         "crates/daemon/src/past",
         "                    self.sample_once(&shared);",
-        f"                    if !{OUT} {{ self.sample_once(&shared); }}",
+        f"                    if !{OUT_BESIDE} {{ self.sample_once(&shared); }}",
     ),
 ]
 
 
 class Seen(SetteeEphemeral):
-    """A node with one bucket in memory."""
+    """A node with one bucket in memory. `turns` is the file that it writes what turns took to."""
 
-    def __init__(self, options, name, host, is_on):
+    def __init__(self, options, host, is_on, turns=None):
         super().__init__(options)
-        self.name, self.host, self.is_on = name, host, is_on
+        self.name, self.host, self.is_on, self.turns = "on" if is_on else "off", host, is_on, turns
         self.over, self.looker, self.teller = threading.Event(), None, None
 
     def start(self):
-        self.directory = scratch(f"bench-seeing-{self.name.replace(' ', '-')}")
-        environment = {} if self.is_on else {SWITCH: "1"}
+        self.directory = scratch(f"bench-seeing-{self.name}")
+        environment = {} if self.is_on else {SWITCH: ALL_OUT}
+        if self.turns:
+            environment[f"{SWITCH}_ALTERNATE"] = str(self.turns)
         self.node = Node(self.host, self.directory, environment=environment)
         self.node.start()
         self.node.initialise(memoryQuota=MEMORY_MB)
@@ -103,31 +113,64 @@ class Seen(SetteeEphemeral):
             self.teller.close()
         super().stop()
 
+    def seconds_beside(self):
+        """What all threads took but those that carry out operations."""
+        nanos = 0
+        for task in Path(f"/proc/{self.process_id}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if not (task / "comm").read_text().startswith(DATA_THREADS):
+                    nanos += int((task / "schedstat").read_text().split()[0])
+        return nanos / 1e9
 
-def at_rest(servers, seconds):
-    """Percent of a core that each of the nodes takes while clients ask nothing."""
-    before, began = [server.cpu_seconds() for server in servers], time.monotonic()
-    time.sleep(seconds)
-    span, after = time.monotonic() - began, [server.cpu_seconds() for server in servers]
-    return {server.name: (end - start) / span * 100 for server, start, end in zip(servers, before, after)}
+
+def turns_of(path, offset):
+    """The turns that were written behind a place of the file, and that were busy: nanoseconds and operations, out and in."""
+    with open(path, encoding="ascii") as file:
+        file.seek(offset)
+        lines = [[int(number) for number in line.split()] for line in file if line.endswith("\n")]
+    return [line for line in lines if len(line) == 4 and min(line[1], line[3]) >= BUSY_OPERATIONS]
 
 
-def measured(options):
-    """CPU per operation of each of the three nodes, by case; and what they take at rest."""
-    found = []
-    nodes = [("off", "127.0.41.21", False), ("on", "127.0.41.22", True), ("off again", "127.0.41.23", False)]
-    with ExitStack() as stack:
-        servers = [stack.enter_context(Seen(options, *node)) for node in nodes]
-        for server in servers:
-            measure.fill(options, server, options.records, VALUE_BYTES)
-            server.settle()
-        for server in servers:
-            server.watch()
-        rest = at_rest(servers, options.seconds * 30)
+def in_turns(options, folder):
+    """What of each case was measured with the switches by turns."""
+    found, path = [], folder / "turns"
+    with Seen(options, "127.0.41.22", True, path) as server:
+        measure.fill(options, server, options.records, VALUE_BYTES)
+        server.settle()
+        server.watch()
         for operation in ("get", "set"):
             for pipeline in (1, 16):
                 name = measure.case_name(operation, VALUE_BYTES, CONNECTIONS, pipeline)
                 measure.progress(name)
-                runs = measure.compare(options, servers, operation, VALUE_BYTES, CONNECTIONS, pipeline)
-                found.append({"case": name, "runs": runs})
-    return {"cases": found, "at_rest": rest}
+                offset = os.path.getsize(path)
+                measure.compare(options, [server], operation, VALUE_BYTES, CONNECTIONS, pipeline)
+                found.append({"case": name, "turns": turns_of(path, offset)})
+    return found
+
+
+def beside(options):
+    """Percent of a core that runs beside operations, on each node: while clients ask nothing, and while they get documents."""
+    found = {}
+    with ExitStack() as stack:
+        nodes = [("127.0.41.22", True), ("127.0.41.23", False)]
+        servers = [stack.enter_context(Seen(options, *node)) for node in nodes]
+        for server in servers:
+            measure.fill(options, server, options.records, VALUE_BYTES)
+            server.settle()
+            server.watch()
+        for busy in (False, True):
+            measure.progress(f"beside {'operations' if busy else 'nothing'}")
+            for server in servers:
+                before, began = server.seconds_beside(), time.monotonic()
+                if busy:
+                    measure.compare(options, [server], "get", VALUE_BYTES, CONNECTIONS, 16)
+                else:
+                    time.sleep(options.seconds * options.rounds)
+                percent = (server.seconds_beside() - before) / (time.monotonic() - began) * 100
+                found[f"{server.name}, {'busy' if busy else 'at rest'}"] = percent
+    return found
+
+
+def measured(options, folder):
+    """What operations cost by case, and what runs beside them."""
+    return {"cases": in_turns(options, folder), "beside": beside(options)}

@@ -2,40 +2,48 @@
 
 import statistics
 
-from .report import spread, table
+from .report import table
 
 # In percent of the processor.
 AIM = 2.0
-NODES = ("off", "on", "off again")
 
 
-def cost(case):
-    """By how many percent of the processor the node with everything costs more, and by how many both others differ.
+def cost(turns):
+    """By how many percent of the processor an operation costs more with everything than without, and twice the error of that.
 
-    Each round is judged by itself. A machine's speed may change within minutes, and hardly does within a round.
+    Each pair of turns is judged by itself. Their median is taken, since what runs beside operations falls into some of them. Its error is
+    that of a median, by the distance of the quartiles.
     """
-    rounds = list(zip(*([run["cpu_us_per_op"] for run in case["runs"][name]] for name in NODES)))
-    more = [2 * on / (off + again) - 1 for off, on, again in rounds]
-    noise = [2 * (off - again) / (off + again) for off, _, again in rounds]
-    return statistics.median(more) * 100, abs(statistics.median(noise)) * 100
+    more = [(nanos / count) / (nanos_out / count_out) - 1 for nanos_out, count_out, nanos, count in turns]
+    low, middle, high = statistics.quantiles(more, n=4)
+    deviation = (high - low) / 1.349
+    return middle * 100, 2 * 1.2533 * deviation / len(more) ** 0.5 * 100
+
+
+def nanos(turns, column):
+    """Nanoseconds of an operation."""
+    return statistics.median(turn[column] / turn[column + 1] for turn in turns)
 
 
 def tables(found):
     """Everything that is known, and whether the aim is met."""
-    rows = []
-    for case in found:
-        columns = [[run["cpu_us_per_op"] for run in case["runs"][name]] for name in NODES]
-        more, noise = cost(case)
-        figures = [f"{statistics.median(column):.3f} ± {spread(column):.0f} %" for column in columns]
-        rows.append([case["case"], *figures, f"{more:+.1f} %", f"{noise:.1f} %"])
-    header = ["case", "off, CPU us/op", "on, CPU us/op", "off again, CPU us/op", "on costs", "off differs from off again by"]
-    all_costs = [cost(case) for case in found]
-    mean, noise = (statistics.mean(column) for column in zip(*all_costs))
-    verdict = "is met" if mean + noise < AIM else "is not met" if mean - noise >= AIM else "cannot be judged: let the machine rest"
-    return f"{table(header, rows)}\n\nOn average {mean:+.1f} %, at a noise of {noise:.1f} %. The aim of less than {AIM:g} % {verdict}.\n"
-
-
-def rest(percents):
-    """What the nodes take while clients ask nothing."""
-    figures = ", ".join(f"{name} {percents[name]:.1f} %" for name in NODES)
-    return f"At rest a node takes this much of a core: {figures}.\n"
+    rows, costs = [], []
+    for case in found["cases"]:
+        turns = case["turns"]
+        more, error = cost(turns)
+        costs.append((more, error))
+        figures = [f"{nanos(turns, column):,.0f}" for column in (0, 2)]
+        rows.append([case["case"], *figures, f"{more:+.2f} %", f"{error:.2f} %", f"{len(turns):,}"])
+    header = ["case", "without, CPU ns/op", "with, CPU ns/op", "costs", "within", "pairs of turns"]
+    beside = found["beside"]
+    more_beside = beside["on, busy"] - beside["off, busy"]
+    operations = statistics.mean(more for more, _ in costs)
+    error = sum(error**2 for _, error in costs) ** 0.5 / len(costs)
+    mean = operations + more_beside
+    verdict = "is met" if mean + error < AIM else "is not met" if mean - error >= AIM else "cannot be judged: measure for longer"
+    threads = ", ".join(f"{name} {percent:.2f} %" for name, percent in beside.items())
+    return (
+        f"{table(header, rows)}\n\nOther threads take this much of a core: {threads}.\n\n"
+        f"Operations cost {operations:+.2f} % on average, within {error:.2f} %, and other threads {more_beside:+.2f} %. "
+        f"Altogether that is {mean:+.2f} %. The aim of less than {AIM:g} % {verdict}.\n"
+    )

@@ -98,10 +98,12 @@ impl Cell {
     }
 }
 
+/// The sum lies in one cache line with the steps up to 6 us, which most phases take. Each operation writes several of these.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Histogram {
-    counts: [Cell; STEPS],
     nanos: Cell,
+    counts: [Cell; STEPS],
 }
 
 impl Default for Histogram {
