@@ -38,10 +38,13 @@ impl Tier {
         slot.counts = slot.counts.plus(counts);
     }
 
-    /// The newest `slots` ones.
+    /// The newest `slots` ones. Alerts ask for all spans of all objectives each second, so only these are looked at.
     fn sum(&self, now: u32, slots: u32) -> Counts {
-        let within = |slot: &&Slot| slot.at <= now && now - slot.at < slots;
-        self.0.iter().filter(within).fold(Counts::default(), |sum, slot| sum.plus(slot.counts))
+        let places = self.0.len().max(1);
+        let of = |at: u32| self.0.get(at as usize % places).filter(|slot| slot.at == at);
+        let newest =
+            (0..slots.min(u32::try_from(places).unwrap_or(u32::MAX))).map_while(|ago| now.checked_sub(ago));
+        newest.filter_map(of).fold(Counts::default(), |sum, slot| sum.plus(slot.counts))
     }
 
     /// Those in which something was counted.

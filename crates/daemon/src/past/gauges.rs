@@ -65,6 +65,8 @@ pub(crate) struct Gauges {
     latencies: LatencyPast,
     origins: Mutex<Origins>,
     started: Instant,
+    /// To count them reads files of control groups. So they are counted once.
+    cores: u64,
 }
 
 impl Gauges {
@@ -73,7 +75,17 @@ impl Gauges {
         let history_folder = data_dir.join(data_dir::HISTORY);
         let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
         let (seconds, history, latencies, origins) = Default::default();
-        Self { data_dir, history_folder, seconds, history, latencies, origins, started: Instant::now() }
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        Self {
+            data_dir,
+            history_folder,
+            seconds,
+            history,
+            latencies,
+            origins,
+            started: Instant::now(),
+            cores,
+        }
     }
 
     /// Which buckets there are, which a flush renames, and which are others under old names. To be told before they are published.
@@ -138,11 +150,11 @@ impl Gauges {
         let disk = machine::Disk::read(&self.data_dir);
         SystemStats {
             uptime_secs: shared.uptime_secs(),
-            memory_total: machine::memory_bytes(),
+            memory_total: memory.within_limit(),
             memory_free: memory.available,
             swap_total: memory.swap_total,
             swap_used: memory.swap_total.saturating_sub(memory.swap_free),
-            cpu_cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+            cpu_cores: self.cores,
             cpu_utilization_percent: self.seconds.lock().cpu_percent,
             disk_total: disk.total,
             disk_used: disk.used,

@@ -5,11 +5,7 @@ use std::{ffi::CStr, fs, mem::MaybeUninit, time::Duration};
 /// Physical memory in bytes, or the control group's limit when that is lower.
 #[must_use]
 pub fn memory_bytes() -> u64 {
-    let machine = Memory::read().total;
-    let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        .iter()
-        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
-    limit.map_or(machine, |limit| limit.min(machine))
+    Memory::read().within_limit()
 }
 
 /// Memory of the machine in bytes.
@@ -41,6 +37,15 @@ impl Memory {
             swap_total: field("SwapTotal:"),
             swap_free: field("SwapFree:"),
         }
+    }
+
+    /// All that the machine has, or the control group's limit when that is lower.
+    #[must_use]
+    pub fn within_limit(&self) -> u64 {
+        let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+            .iter()
+            .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+        limit.map_or(self.total, |limit| limit.min(self.total))
     }
 }
 
