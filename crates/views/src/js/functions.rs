@@ -41,7 +41,7 @@ struct Realm {
     reduces: Vec<Compiled>,
     reader: RefCell<Reader>,
     context: Context,
-    _runtime: Runtime,
+    runtime: Runtime,
 }
 
 /// The functions of an index.
@@ -95,6 +95,7 @@ impl Functions {
         let Some(realm) = &self.realm else { return Mapped { rows: Ok(Vec::new()), logs: Vec::new() } };
         self.watch.start(self.limits.time);
         let rows = realm.context.with(|ctx| self.map_in(realm, &ctx, document));
+        let rows = realm.run_jobs(&self.watch).and(rows);
         self.watch.stop();
         let logs = self.emission.end();
         let spoils = match &rows {
@@ -126,6 +127,7 @@ impl Functions {
         let reduced = realm.context.with(|ctx| {
             realm.reduce(&ctx, function, keys, values).map_err(|error| Failure::of(&ctx, &self.watch, error))
         });
+        let reduced = realm.run_jobs(&self.watch).and(reduced);
         self.watch.stop();
         self.emission.end();
         if reduced.as_ref().is_err_and(|failure| failure.kind.spoils()) {
@@ -170,7 +172,7 @@ impl Functions {
         match compiled {
             Ok((maps, reduces)) => {
                 let reader = RefCell::default();
-                self.realm = Some(Realm { maps, reduces, reader, context, _runtime: runtime });
+                self.realm = Some(Realm { maps, reduces, reader, context, runtime });
                 Ok(())
             }
             Err(failure) => {
@@ -268,6 +270,21 @@ impl Functions {
 }
 
 impl Realm {
+    /// Runs what promises have left to be done. Until then the engine keeps the document that it was given. What is emitted here comes
+    /// too late.
+    ///
+    /// # Errors
+    /// There is more and more of it until the time is up.
+    fn run_jobs(&self, watch: &Watch) -> Result<(), Failure> {
+        // A job that throws is done as well.
+        while self.runtime.execute_pending_job().unwrap_or(true) {
+            if watch.is_over() {
+                return Err(Failure::new(FailureKind::Timeout, "timeout"));
+            }
+        }
+        Ok(())
+    }
+
     fn reduce(
         &self,
         ctx: &Ctx<'_>,

@@ -169,6 +169,35 @@ fn loops_and_bombs_end_and_leave_the_functions_usable() {
 }
 
 #[test]
+fn what_promises_leave_to_be_done_keeps_no_documents() {
+    let limits = Limits { time: Duration::from_secs(600), memory: 16 << 20, stack: 256 << 10 };
+    let mut waiting = functions(
+        &["async function(d) { emit(d.x); await 0; emit('late'); }", "function(d) { emit(2) }"],
+        limits,
+    );
+    let text = "y".repeat(10_000);
+    for x in 0..3_000 {
+        let rows = map(&mut waiting, &format!(r#"{{"x":{x},"text":"{text}"}}"#));
+        assert_eq!(rows, [format!("{x}=null"), "2=null".to_owned()]);
+    }
+}
+
+#[test]
+fn promises_that_never_end_are_a_loop() {
+    let long = Duration::from_secs(600);
+    let limits = Limits { time: long, memory: 16 << 20, stack: 256 << 10 };
+    let source =
+        "function(d) { emit(1); (function again() { if (d.hostile) Promise.resolve().then(again) })() }";
+    let mut functions = functions(&[source], limits);
+    for _ in 0..2 {
+        functions.set_time(Duration::from_millis(100));
+        assert_eq!(map(&mut functions, r#"{"hostile":true}"#), ["all Timeout timeout"]);
+        functions.set_time(long);
+        assert_eq!(map(&mut functions, "{}"), ["1=null"]);
+    }
+}
+
+#[test]
 fn sources_are_checked() {
     let mut checker = Checker::default();
     let mut check = |source: &str| checker.check(source);
