@@ -28,7 +28,8 @@ const JOB_DOCUMENTS: usize = 1024;
 const JOB_BYTES: usize = 4 << 20;
 /// For so long a process is waited for before it is looked whether the node stops.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// An index whose functions take so long over one batch without a process holds up the other indexes of its lane.
+/// An index whose functions take so long over one batch without a process holds up the other indexes of its lane. A process maps the rest,
+/// which has a clock for each document.
 const PROGRAMS_MAX: Duration = Duration::from_secs(2);
 /// Functions that asked for the whole of so many documents of a batch are given no parts any more, if these are most of them.
 const ASKED_AGAIN_MIN: usize = 16;
@@ -139,10 +140,11 @@ impl<'p> Work<'p> {
                 if work.bytes > bytes_max || shared.is_stopping() {
                     break;
                 }
+                work.is_slow = work.is_slow || shared.now().saturating_sub(began) >= PROGRAMS_MAX;
                 work.add(document, member);
             }
         }
-        work.is_slow = shared.now().saturating_sub(began) >= PROGRAMS_MAX;
+        work.is_slow = work.is_slow || shared.now().saturating_sub(began) >= PROGRAMS_MAX;
         work.charge.set(work.bytes);
         work
     }
@@ -151,7 +153,7 @@ impl<'p> Work<'p> {
     fn add(&mut self, document: &'p Document, member: &Member) {
         let entry: &Entry = &member.entry;
         let is_body = matches!(document.content, Content::Body(_));
-        let programs = member.programs.as_ref().filter(|_| is_body);
+        let programs = member.programs.as_ref().filter(|_| is_body && !self.is_slow);
         if let Some(range) = programs.and_then(|programs| programs.join(document, &mut self.joined)) {
             self.bytes += range.len();
             self.mapped.push(Some(Outcome::Joined(range)));

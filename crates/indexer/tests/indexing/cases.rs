@@ -37,6 +37,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("functions_of_plain_shapes_need_no_process", functions_of_plain_shapes_need_no_process),
     ("functions_that_ignore_documents_need_no_values", functions_that_ignore_documents_need_no_values),
     ("a_stop_waits_for_no_program", a_stop_waits_for_no_program),
+    ("programs_that_take_long_are_left_to_a_process", programs_that_take_long_are_left_to_a_process),
     ("an_index_is_compacted_while_it_is_fed", an_index_is_compacted_while_it_is_fed),
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
     ("a_copy_lacks_its_index_until_that_is_close", following::a_copy_lacks_its_index_until_that_is_close),
@@ -427,6 +428,18 @@ fn a_stop_waits_for_no_program() {
     let begin = on_processor();
     world.indexer = None;
     assert!(on_processor() - begin < 1.0, "a stop took {} s of a processor", on_processor() - begin);
+}
+
+fn programs_that_take_long_are_left_to_a_process() {
+    let mut world = World::new(&[("a", LONG_PROGRAM)]);
+    world.batch_documents = 100_000;
+    for number in 0..40_000 {
+        world.store(&format!("d{number}"), b"{}", Datatype::JSON);
+    }
+    world.start();
+    world.poll("a process has what is left", || (world.places.held() > 0).then_some(()));
+    let mapped = world.status_of(LONG_PROGRAM).map_or(0, |status| status.rows.iter().sum());
+    assert!(mapped < 40_000, "not before all of it is mapped");
 }
 
 fn an_index_is_compacted_while_it_is_fed() {
