@@ -173,7 +173,8 @@ pub(crate) fn is_no_space(error: &io::Error) -> bool {
 
 /// Whether an error means that the disk could not give back what it holds there: damage like any other, found by the disk itself.
 /// (Other errors say something about this process or the file system as a whole.)
-pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+#[must_use]
+pub fn is_unreadable(error: &io::Error) -> bool {
     // What Linux file systems answer for a bad sector (EIO, ENODATA) and for a checksum of theirs that fails (EBADMSG, EUCLEAN,
     // EILSEQ).
     matches!(

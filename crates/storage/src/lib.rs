@@ -64,7 +64,7 @@ pub use api::{
 pub use error::StoreError;
 pub use fs::{
     DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultCounts, FaultFs, Fs, FsCall, FsFile,
-    LockGuard, RealFs, Space, ThrottledFs, create_dirs_synced, stand_back, stand_in_line,
+    LockGuard, RealFs, Space, ThrottledFs, create_dirs_synced, is_unreadable, stand_back, stand_in_line,
 };
 pub use log::{SegmentLog, open};
 pub use recover::is_store;

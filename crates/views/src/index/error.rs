@@ -37,6 +37,15 @@ pub enum IndexError {
 }
 
 impl IndexError {
+    /// What a read that failed means. A place that the disk cannot give back stays unreadable, so it is damage like any other.
+    pub(super) fn of_read(error: io::Error) -> Self {
+        if storage::is_unreadable(&error) {
+            Self::Damaged("the disk cannot read it")
+        } else {
+            Self::Disk(error)
+        }
+    }
+
     /// Whether the index has to be removed and built anew.
     #[must_use]
     pub fn needs_rebuild(&self) -> bool {

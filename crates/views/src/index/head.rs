@@ -151,7 +151,7 @@ impl Head {
             return Err(IndexError::Damaged("what the last commit says is too long"));
         }
         let mut bytes = vec![0; length as usize];
-        let count = file.read_at(&mut bytes, 0)?;
+        let count = file.read_at(&mut bytes, 0).map_err(IndexError::of_read)?;
         bytes.truncate(count);
         Self::decode(&bytes, definition)
     }

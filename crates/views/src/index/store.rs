@@ -125,7 +125,7 @@ impl Reader {
             return Err(IndexError::Damaged("a node has an impossible length"));
         }
         let mut bytes = vec![0; length];
-        if file.read_at(&mut bytes, address.offset)? < length {
+        if file.read_at(&mut bytes, address.offset).map_err(IndexError::of_read)? < length {
             return Err(IndexError::Damaged("a segment is too short"));
         }
         let (head, payload) = bytes.split_at(HEAD_BYTES);

@@ -103,6 +103,36 @@ fn files_that_are_missing_or_too_short_are_found() {
 }
 
 #[test]
+fn what_the_disk_cannot_read_is_damage() {
+    let (mut node, _) = node(4);
+    let whole = answers(&node);
+    let mut told = 0;
+    for name in files(&node.fs) {
+        let path = Path::new(DIR).join(&name);
+        assert!(node.fs.break_page(&path, 0));
+        node.memory = Memory::new(1 << 20);
+        match node.reopen() {
+            Err(error) => assert!(name == "head" && error.needs_rebuild(), "{name}: {error}"),
+            Ok(()) => {
+                assert_ne!(name, "head");
+                for (found, whole) in answers(&node).iter().zip(&whole) {
+                    match found {
+                        Err(text) => assert!(text.contains("the index is damaged"), "{name}: {text}"),
+                        Ok(_) => assert_eq!(found, whole, "{name}"),
+                    }
+                    told += usize::from(found.is_err());
+                }
+            }
+        }
+        node.fs.heal(&path);
+    }
+    assert!(told > 3, "{told} told");
+    node.memory = Memory::new(1 << 20);
+    node.reopen().unwrap();
+    assert_eq!(answers(&node), whole);
+}
+
+#[test]
 fn an_index_of_other_functions_is_built_anew() {
     let (mut node, histories) = node(3);
     let whole = answers(&node);
