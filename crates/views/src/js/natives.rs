@@ -75,8 +75,9 @@ pub(super) struct Emission {
 }
 
 impl Emission {
-    /// Begins a document.
+    /// Begins a document. What was emitted before it, by sources or by reductions, belongs to no document.
     pub(super) fn begin(&self, partial: Option<Partial>) {
+        self.take_rows();
         *self.partial.borrow_mut() = partial;
         self.lacks_whole.set(false);
         self.logs.borrow_mut().clear();
@@ -85,7 +86,7 @@ impl Emission {
     /// Ends a document, of which nothing is held any longer.
     pub(super) fn end(&self) -> Vec<String> {
         self.partial.borrow_mut().take();
-        self.rows.borrow_mut().clear();
+        self.take_rows();
         std::mem::take(&mut *self.logs.borrow_mut())
     }
 

@@ -124,6 +124,33 @@ fn a_failure_costs_its_view_only() {
 }
 
 #[test]
+fn what_is_emitted_outside_of_a_document_is_in_no_row() {
+    let maps = [
+        "function (doc, meta) { emit(meta.id, 1); }",
+        "(function () { emit('ghost', 1); return function (doc, meta) { emit(meta.id, null); }; })()",
+    ];
+    let rows = ["\"a\"=1", "\"a\"=null"];
+    let mut compiled = functions(&maps, Limits::default());
+    assert_eq!(map(&mut compiled, "{}"), rows);
+    assert_eq!(map(&mut compiled, "{}"), rows);
+    let sources = Sources {
+        maps: vec!["function (doc) { emit(1, 'x'.repeat(600000)); }".to_owned()],
+        reduces: vec!["function () { emit('ghost', 'x'.repeat(600000)); return 1; }".to_owned()],
+    };
+    let mut reducing = Functions::new(sources, Limits::default(), true).unwrap();
+    for _ in 0..2 {
+        assert_eq!(reducing.reduce(0, None, &["4"]).as_deref(), Ok("1"));
+        assert_eq!(reducing.reduce(0, None, &["4"]).as_deref(), Ok("1"));
+        let mapped = map(&mut reducing, "{}").remove(0);
+        assert!(
+            mapped.starts_with("1=") && mapped.len() == 600_004,
+            "{}",
+            mapped.get(..80).unwrap_or(&mapped)
+        );
+    }
+}
+
+#[test]
 fn variables_that_are_not_declared_live_on() {
     let mut functions = functions(
         &["function(d) { n = (typeof n == 'undefined') ? 0 : n + 1; log('n' + n); emit(n) }"],
