@@ -15,6 +15,8 @@ pub(super) struct Placed<'a> {
     pub(super) begins_line: bool,
 }
 
+/// A number of so many digits is the same for every reader.
+const DIGITS_MAX: usize = 17;
 /// Longer ones come before those that they begin with. What is no part of a program is here where it would be taken for something else.
 const SIGNS: &[&str] = &[
     ">>>=", "===", "!==", "...", "<<=", ">>=", ">>>", "**=", "&&=", "||=", "??=", "==", "!=", "<=", ">=",
@@ -91,8 +93,12 @@ fn number(rest: &str) -> Option<(Token<'_>, &str)> {
         length += 1 + fraction;
     }
     let (text, behind) = rest.split_at_checked(length)?;
-    // Octal, hexadecimal and other ones.
-    if (text.starts_with('0') && whole > 1) || behind.bytes().next().is_some_and(is_part) {
+    // Octal, hexadecimal and other ones. Of many digits the engine may make another number.
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    if digits > DIGITS_MAX
+        || (text.starts_with('0') && whole > 1)
+        || behind.bytes().next().is_some_and(is_part)
+    {
         return None;
     }
     Some((Token::Number(text.parse().ok()?), behind))

@@ -214,6 +214,8 @@ fn anything_else_is_left_to_the_engine() {
         "if (doc.a) function f() {}",
         "emit(doc.a, 1) emit(2, 2);",
         "'use strict'; emit(1, 1);",
+        "emit(123456789012345678, 1);",
+        "emit(0.12345678901234567, 1);",
     ];
     let is_program = |source: &str| Programs::of(&sources(&[source.to_owned()])).is_some();
     for body in bodies {
