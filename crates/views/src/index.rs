@@ -311,9 +311,7 @@ impl Index {
     /// Commits, and gives up these segments beside what a commit gives up of its own accord.
     fn try_commit(&mut self, asked: &BTreeSet<u32>, functions: &mut dyn Functions) -> Result<(), IndexError> {
         self.update(LEAVING_AT_COMMIT, functions)?;
-        let since = self.store.written - self.written_at_commit;
-        let mut given_up: BTreeSet<u32> =
-            self.store.victims(MOVED_BYTES.max(since * 4))?.into_iter().collect();
+        let mut given_up: BTreeSet<u32> = self.store.victims(self.moved_max())?.into_iter().collect();
         given_up.extend(asked);
         let mut editor = Editor {
             dirty_max: self.store.reader.memory.share(DIRTY_PART),
@@ -340,6 +338,12 @@ impl Index {
         self.changed = false;
         self.show();
         Ok(())
+    }
+
+    /// So many bytes are moved by a commit where that makes room. What it writes of its own counts too: that supersedes as much.
+    fn moved_max(&self) -> u64 {
+        let since = self.store.written - self.written_at_commit + self.dirty as u64;
+        MOVED_BYTES.max(since * 4)
     }
 
     fn check_usable(&self) -> Result<(), IndexError> {
@@ -390,3 +394,6 @@ impl Snapshot {
         states.filter_map(|(_, state)| state.rows.get(map)).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -318,7 +318,7 @@ impl Store {
     }
 
     /// Segments whose nodes are worth writing anew, so that less than a quarter of the disk's bytes is of no use. They have
-    /// at most `live_max` bytes to be written. Nothing more is appended to them.
+    /// at most `live_max` bytes to be written, or are a single one. Nothing more is appended to them.
     pub(super) fn victims(&mut self, live_max: u64) -> Result<Vec<u32>, IndexError> {
         let (all, live) = self.bytes();
         let current = self.current.as_ref().map(|current| current.id);
@@ -336,8 +336,12 @@ impl Store {
             self.segments.values().filter(|known| known.live == 0).map(|known| known.length).sum(),
         );
         for (id, known) in candidates {
-            if excess == 0 || moved + known.live > live_max {
+            if excess == 0 {
                 break;
+            }
+            // The first one is taken however large it is: otherwise large segments would never be given up.
+            if !chosen.is_empty() && moved + known.live > live_max {
+                continue;
             }
             excess = excess.saturating_sub(known.length - known.live);
             moved += known.live;
@@ -350,5 +354,36 @@ impl Store {
             self.seal()?;
         }
         Ok(chosen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::FaultFs;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn victims(segments: &[(u64, u64)], live_max: u64) -> Vec<u32> {
+        let fs = Arc::new(FaultFs::new(1));
+        fs.create_dir_all(Path::new("/index")).unwrap();
+        let nothing = (BTreeMap::new(), 0);
+        let mut store = Store::open(fs, Path::new("/index"), Memory::new(0), nothing, 32 * MIB).unwrap();
+        let known = segments.iter().map(|(length, live)| SegmentUse { length: *length, live: *live });
+        store.segments = (0..).zip(known).collect();
+        store.victims(live_max).unwrap()
+    }
+
+    #[test]
+    fn segments_are_given_up_however_large_they_are() {
+        let half = [(32 * MIB, 18 * MIB); 10];
+        assert_eq!(victims(&half, 16 * MIB), [0]);
+        assert_eq!(victims(&half, 40 * MIB), [0, 1]);
+        // One that is too large does not keep a smaller one behind it from being chosen.
+        let mixed =
+            [(32 * MIB, 18 * MIB), (32 * MIB, 20 * MIB), (8 * MIB, 6 * MIB - 1), (32 * MIB, 18 * MIB + 1)];
+        assert_eq!(victims(&mixed, 24 * MIB), [0, 2]);
+        assert_eq!(victims(&[(32 * MIB, 25 * MIB); 10], 16 * MIB), [0_u32; 0]);
     }
 }
