@@ -261,18 +261,33 @@ impl<'a> Reader<'_, 'a> {
         if INHERITED.contains(name) {
             return None;
         }
-        // A call would hand the document to the function as `this`.
-        match self.tokens.get(at + 3) {
-            Some(Token::Sign('(') | Token::Template) => None,
-            Some(Token::Dot)
-                if self.tokens.get(at + 4).is_none_or(|next| !matches!(next, Token::Word(_))) =>
-            {
-                None
+        // A call would hand the document to the function as `this`, also where the member is within parentheses.
+        let (mut before, mut behind) = (at, at + 3);
+        while self.before(before) == Some(Token::Sign('('))
+            && self.tokens.get(behind) == Some(&Token::Sign(')'))
+        {
+            (before, behind) = (before - 1, behind + 1);
+            if self.is_called(behind) {
+                return None;
             }
-            _ => {
-                self.names.insert((*name).to_owned());
-                Some(())
+        }
+        let is_dotted = self.tokens.get(at + 3) == Some(&Token::Dot);
+        if self.is_called(at + 3) || (is_dotted && !matches!(self.tokens.get(at + 4), Some(Token::Word(_)))) {
+            return None;
+        }
+        self.names.insert((*name).to_owned());
+        Some(())
+    }
+
+    /// Whether what ends before this place is called, as far as one can see.
+    fn is_called(&self, at: usize) -> bool {
+        match self.tokens.get(at) {
+            Some(Token::Sign('(') | Token::Template) => true,
+            Some(Token::Sign('?')) => {
+                self.tokens.get(at + 1) == Some(&Token::Dot)
+                    && matches!(self.tokens.get(at + 2), Some(Token::Sign('(') | Token::Template))
             }
+            _ => false,
         }
     }
 }

@@ -40,6 +40,19 @@ fn functions_that_read_members() {
 }
 
 #[test]
+fn what_is_like_the_unclear_is_clear() {
+    let tags = members(&["tags"], false);
+    let loops = "function (doc, meta) { if (doc.tags) { for (var i in doc.tags)
+        // Not a division.
+        emit(doc.tags[i][0], doc.tags.of / 2) } }";
+    assert_eq!(need(loops), tags);
+    assert_eq!(need("function(d){if(d.a&&d.b.c(1)){emit(d.x,d.y)}}"), members(&["a", "b", "x", "y"], false));
+    assert_eq!(need("function(d){emit((d.x),(d.y)?.z)}"), members(&["x", "y"], false));
+    assert_eq!(need("function(d){emit(d.x?.y, d.z?.1:2)}"), members(&["x", "z"], false));
+    assert_eq!(need("function(d){emit(d.x == 'classical, \\'remitted\\'', 1)}"), members(&["x"], false));
+}
+
+#[test]
 fn members_of_meta_that_are_read() {
     let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     let need = |sources: &[&str]| {
@@ -110,6 +123,23 @@ fn whatever_is_unclear_gets_the_whole_document() {
         "function(doc){emit(doc.x,'unended)}",
         "function(dock){emit(dock.x,1}",
         "function(é){emit(é.x,1)}",
+        "function (doc, meta) { var of = 8; emit(meta.id, of / doc.x / 2); }",
+        "function (doc, meta) { var a\n/\"/; emit(meta.id, doc.x); /\"/ }",
+        "function (doc, meta) { var a /* \n */ /\"/; emit(meta.id, doc.x); /\"/ }",
+        "function (doc, meta) { for (;;) { break\n/\"/; emit(meta.id, doc.x); /\"/ } }",
+        "function (doc, meta) { for (;;) { continue\r/\"/; emit(meta.id, doc.x); /\"/ } }",
+        "function (doc) { emit(...[], doc) }",
+        "function (doc) { doc.f = [].concat; emit(1, (doc.f)()) }",
+        "function (doc) { doc.f = [].concat; emit(1, ((doc.f))()) }",
+        "function (doc) { doc.f = [].concat; emit(1, (doc.f)?.()) }",
+        "function (doc) { doc.f = [].concat; emit(1, doc.f?.()) }",
+        "function (doc) { doc.f = f; emit(1, (doc.f)`x`) }",
+        "function (doc) { [].map['constructor']('e=emit;emit=function(k,v){e(k,[v])}')(); emit(1, doc) }",
+        "function (doc) { [].map[`constructor`]; emit(1, doc) }",
+        "function (doc) { [].map['\\x63onstructor']; emit(1, doc) }",
+        "function (doc) { [].map[/constructor/.source]; emit(1, doc) }",
+        "function (doc) { f('e=emit'); emit(1, doc) }",
+        "function (doc) { f('\\nemit=e'); emit(1, doc) }",
     ] {
         assert_eq!(need(source), Need::Whole, "{source}");
     }

@@ -1,8 +1,12 @@
 //! Tokens of a source, or nothing where it is not certain what they are.
 //!
 //! A slash is a division behind a name, a number, a string or a closing square bracket, and begins a regular expression
-//! behind other signs. Behind a closing parenthesis or brace nothing but a parser can tell. Escapes in names, letters beyond
-//! ASCII in names, templates with expressions and comments of HTML are given up on as well.
+//! behind other signs. Behind a closing parenthesis or brace nothing but a parser can tell. Nor can anything else behind `of`,
+//! which may be a name, or at the beginning of a line, where a statement may have ended. Escapes in names, letters beyond
+//! ASCII in names, templates with expressions, spreads and comments of HTML are given up on as well. So are texts with words
+//! that are unclear in code: a text can name a member, and can become code.
+
+use super::UNCLEAR;
 
 /// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +27,7 @@ pub(super) enum Token<'a> {
 
 /// Keywords behind which an expression begins, so that a slash there begins a regular expression.
 const BEFORE_EXPRESSIONS: &[&str] =
-    &["case", "delete", "do", "else", "in", "instanceof", "new", "of", "return", "throw", "typeof", "void"];
+    &["case", "delete", "do", "else", "in", "instanceof", "new", "return", "throw", "typeof", "void"];
 
 /// The tokens of `source`, or `None` where they are uncertain.
 pub(super) fn tokenize(source: &str) -> Option<Vec<Token<'_>>> {
@@ -33,15 +37,23 @@ pub(super) fn tokenize(source: &str) -> Option<Vec<Token<'_>>> {
     {
         return None;
     }
-    let mut tokenizer = Tokenizer { source, at: 0, tokens: Vec::new() };
+    let mut tokenizer = Tokenizer { source, at: 0, tokens: Vec::new(), begins_line: false };
     while tokenizer.next()? {}
     Some(tokenizer.tokens)
+}
+
+/// Whether a word in the text is one that would be unclear in code, or is the name of what emits.
+fn has_unclear_word(text: &str) -> bool {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '$');
+    text.split(|letter| !is_part(letter)).any(|word| word == "emit" || UNCLEAR.contains(&word))
 }
 
 struct Tokenizer<'a> {
     source: &'a str,
     at: usize,
     tokens: Vec<Token<'a>>,
+    /// A line has ended behind the last token.
+    begins_line: bool,
 }
 
 impl<'a> Tokenizer<'a> {
@@ -57,7 +69,10 @@ impl<'a> Tokenizer<'a> {
     fn next(&mut self) -> Option<bool> {
         let Some(first) = self.byte(0) else { return Some(false) };
         match first {
-            b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => self.at += 1,
+            b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => {
+                self.begins_line |= matches!(first, b'\n' | b'\r');
+                self.at += 1;
+            }
             b'/' => self.slash()?,
             b'"' | b'\'' => self.string(first)?,
             b'`' => self.template()?,
@@ -74,17 +89,14 @@ impl<'a> Tokenizer<'a> {
 
     fn push(&mut self, token: Token<'a>, length: usize) {
         self.tokens.push(token);
+        self.begins_line = false;
         self.at += length;
     }
 
     fn dots(&mut self) -> Option<()> {
-        if self.byte(1) == Some(b'.') {
-            // A spread passes on what it names, which is a use like any other; two dots are no token.
-            (self.byte(2) == Some(b'.')).then_some(())?;
-            self.push(Token::Sign('…'), 3);
-        } else {
-            self.push(Token::Dot, 1);
-        }
+        // Two dots are no token, and three are a spread: with it nobody can tell which argument is which.
+        (self.byte(1) != Some(b'.')).then_some(())?;
+        self.push(Token::Dot, 1);
         Some(())
     }
 
@@ -133,7 +145,23 @@ impl<'a> Tokenizer<'a> {
                 _ => length += 1,
             }
         }
-        self.push(Token::Literal, length + 1);
+        self.text(Token::Literal, length + 1)
+    }
+
+    /// A string or a template of that length, unless a word in it, or an escape of a letter, makes it unclear.
+    fn text(&mut self, token: Token<'a>, length: usize) -> Option<()> {
+        let (mut plain, mut letters) = (String::with_capacity(length), self.rest().get(..length)?.chars());
+        while let Some(letter) = letters.next() {
+            plain.push(match letter {
+                '\\' => match letters.next()? {
+                    'n' | 'r' | 't' | '"' | '\'' | '/' | '\\' => ' ',
+                    _ => return None,
+                },
+                other => other,
+            });
+        }
+        (!has_unclear_word(&plain)).then_some(())?;
+        self.push(token, length);
         Some(())
     }
 
@@ -147,8 +175,7 @@ impl<'a> Tokenizer<'a> {
                 _ => length += 1,
             }
         }
-        self.push(Token::Template, length + 1);
-        Some(())
+        self.text(Token::Template, length + 1)
     }
 
     fn slash(&mut self) -> Option<()> {
@@ -160,6 +187,7 @@ impl<'a> Tokenizer<'a> {
             }
             Some(b'*') => {
                 let length = self.rest().get(2..)?.find("*/")? + 4;
+                self.begins_line |= self.rest().get(..length)?.contains(['\n', '\r']);
                 self.at += length;
                 Some(())
             }
@@ -172,11 +200,17 @@ impl<'a> Tokenizer<'a> {
     }
 
     fn divides(&self) -> Option<bool> {
+        if self.begins_line {
+            return None;
+        }
         Some(match self.tokens.last()? {
             Token::Literal | Token::Template | Token::Sign(']') => true,
             Token::Word(word) => {
                 let is_member =
                     self.tokens.len().checked_sub(2).and_then(|at| self.tokens.get(at)) == Some(&Token::Dot);
+                if *word == "of" && !is_member {
+                    return None;
+                }
                 is_member || !BEFORE_EXPRESSIONS.contains(word)
             }
             Token::Sign(')' | '}' | '+' | '-') => return None,
@@ -202,6 +236,7 @@ impl<'a> Tokenizer<'a> {
         while self.byte(length).is_some_and(|byte| byte.is_ascii_alphabetic()) {
             length += 1;
         }
+        (!has_unclear_word(self.rest().get(..length)?)).then_some(())?;
         self.push(Token::Literal, length);
         Some(())
     }

@@ -147,6 +147,32 @@ fn analysis_changes_no_row() {
 }
 
 #[test]
+fn analysis_is_not_fooled() {
+    let documents = [r#"{"x":2,"y":3,"k":"a","f":[1]}"#.to_owned()];
+    for map in [
+        "function (doc, meta) { var of = 8; emit(meta.id, of / doc.x / 2); }",
+        "function (doc, meta) { var a\n/\"/; emit(meta.id, doc.x); /\"/ }",
+        "function (doc, meta) { for (;;) { break\n/\"/; emit(meta.id, doc.x); /\"/ } emit(1, 2) }",
+        "function (doc) { emit(...[], doc) }",
+        "function (doc) { doc.f = [].concat; emit(1, (doc.f)()) }",
+        "function (doc) { doc.f = [].concat; emit(1, ((doc.f))()) }",
+        "function (doc) { doc.f = [].concat; emit(1, doc.f?.()) }",
+        "function (doc) { doc.f = [].concat; emit(1, (doc.f)?.()) }",
+        "function (doc) { doc.f = function () { return Object.keys(this || 0).length }; emit(1, (0, doc.f)()) }",
+        "function (doc) { doc.f = function () { return 1 }; emit(1, (doc.f || 1)()) }",
+        "function (doc) { doc.f = [].concat; emit(1, (doc.f ? doc.f : 1)()) }",
+        "function (doc) { doc.f = [].concat; emit(1, (doc.f ?? 1)()) }",
+        "function (doc) { doc.f = [].concat; emit(1, (doc.f = doc.f)()) }",
+        "function (doc) { doc.f = [].concat; emit(1, (1, doc.f)()) }",
+        "function (doc) { doc.f = [].concat; emit(1, (1 && doc.f)()) }",
+        "function (doc) { [].map['constructor']('e=emit;emit=function(k,v){e(k,[v])}')(); emit(1, doc) }",
+    ] {
+        let maps = [map.to_owned()];
+        assert_eq!(mapped(&maps, &documents, true), mapped(&maps, &documents, false), "{map}");
+    }
+}
+
+#[test]
 fn canonical_texts_are_those_of_the_engine() {
     let sources = Sources { maps: vec!["function (d) { emit(1, [d]) }".to_owned()], reduces: Vec::new() };
     let mut functions = Functions::new(sources, Limits::default(), false).unwrap();
