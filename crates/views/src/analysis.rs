@@ -60,6 +60,9 @@ const UNCLEAR: &[&str] = &[
     "yield",
 ];
 
+/// A function of more parameters is not looked at: each name is held against the ones before it.
+const PARAMETERS_MAX: usize = 16;
+
 /// Members that every object has.
 const INHERITED: &[&str] =
     &["hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"];
@@ -145,7 +148,7 @@ fn parameters<'a>(tokens: &[Token<'a>]) -> Option<(Vec<&'a str>, usize)> {
     loop {
         match tokens.get(at)? {
             Token::Sign(')') => break,
-            Token::Word(name) if !names.contains(name) => names.push(name),
+            Token::Word(name) if names.len() < PARAMETERS_MAX && !names.contains(name) => names.push(name),
             _ => return None,
         }
         at += 1;

@@ -53,6 +53,18 @@ fn what_is_like_the_unclear_is_clear() {
 }
 
 #[test]
+fn functions_of_many_parameters_get_the_whole_document() {
+    let source = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("p{number}")).collect();
+        format!("function ({}) {{ emit(p0.x, 1); }}", names.join(","))
+    };
+    assert_eq!(need(&source(16)), members(&["x"], false));
+    assert_eq!(need(&source(17)), Need::Whole);
+    // To compare each with all others would take minutes.
+    assert_eq!(need(&source(65_000)), Need::Whole);
+}
+
+#[test]
 fn members_of_meta_that_are_read() {
     let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     let need = |sources: &[&str]| {
