@@ -532,7 +532,8 @@ impl Runner {
         }
         let goes_to = state.desk.mapped(signature, applied.documents, applied.held_up);
         drop(state);
-        if let Some(lane) = goes_to.filter(|_| self.members.len() > 1) {
+        // Also where no other index is here: at most half of all processes are for those that hold others up.
+        if let Some(lane) = goes_to {
             self.hand_over(signature, lane);
         }
     }
@@ -541,7 +542,7 @@ impl Runner {
     fn give_away_slow(&mut self) {
         for signature in std::mem::take(&mut self.held_up) {
             let goes_to = self.shared.state.lock().desk.mapped(&signature, 0, true);
-            if let Some(lane) = goes_to.filter(|_| self.members.len() > 1) {
+            if let Some(lane) = goes_to {
                 self.hand_over(&signature, lane);
             }
         }

@@ -23,6 +23,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_vbucket_goes_and_comes_back", a_vbucket_goes_and_comes_back),
     ("another_definition_has_another_index", another_definition_has_another_index),
     ("a_loop_costs_its_document_in_its_view", a_loop_costs_its_document_in_its_view),
+    (
+        "a_loop_is_among_its_like_though_no_other_index_is_there",
+        a_loop_is_among_its_like_though_no_other_index_is_there,
+    ),
     ("an_index_waits_for_room_on_its_disk", an_index_waits_for_room_on_its_disk),
     ("an_index_that_is_built_gives_way_to_clients", an_index_that_is_built_gives_way_to_clients),
     ("a_damaged_index_is_built_anew", a_damaged_index_is_built_anew),
@@ -204,6 +208,16 @@ fn a_loop_costs_its_document_in_its_view() {
     assert_eq!(ids, truth.into_keys().collect::<Vec<_>>(), "all others are there");
     world.check(NUMBERS);
     assert_eq!(world.status_of(NUMBERS).unwrap().mistakes[0].count, 0);
+}
+
+fn a_loop_is_among_its_like_though_no_other_index_is_there() {
+    let mut world = World::new(&[("a", LOOPS)]);
+    world.time = Duration::from_secs(1);
+    world.store("loop", b"{\"n\":1}", Datatype::JSON);
+    world.start();
+    world.poll("the lane of slow ones", || (world.status_of(LOOPS)?.lane == Lane::Slow).then_some(()));
+    world.change(100);
+    world.wait_for(LOOPS).unwrap();
 }
 
 fn an_index_waits_for_room_on_its_disk() {
