@@ -19,7 +19,11 @@ use views::{
 /// Documents with longer bodies are in no view.
 pub const BODY_BYTES_MAX: usize = 20 << 20;
 
-/// About how many bytes `meta` takes.
+/// Documents whose `meta` is longer, by their extended attributes, are in no view. Such a text and a body might not fit into what a
+/// process is sent at once.
+const META_BYTES_MAX: usize = 32 << 20;
+
+/// About how many bytes `meta` takes where there are no extended attributes.
 const META_BYTES: usize = 200;
 
 /// Appends the inflated form of a raw Snappy block; false when it is none.
@@ -142,7 +146,13 @@ impl Document {
         let mut document = Self { id, seqno, content: gone, facts, meta: OnceCell::new() };
         if has_attributes {
             // They are part of the value, of which no more than the body is kept.
-            document.meta = OnceCell::from(document.meta_with(&attributes));
+            let meta = document.meta_with(&attributes);
+            if meta.len() > META_BYTES_MAX {
+                let reason = format!("the extended attributes are too large: {} bytes", meta.len());
+                document.content = Content::Skipped(reason);
+                return Ok(document);
+            }
+            document.meta = OnceCell::from(meta);
         }
         if !deleted {
             // What was inflated for this document alone is not copied once more.
@@ -211,7 +221,8 @@ impl Document {
             Content::Body(OwnedBody::Binary(bytes)) => bytes.len(),
             _ => 0,
         };
-        size_of::<Self>() + self.id.len() + META_BYTES + body
+        let meta = self.meta.get().map_or(META_BYTES, String::len);
+        size_of::<Self>() + self.id.len() + meta + body
     }
 }
 
@@ -329,6 +340,25 @@ mod tests {
         assert_eq!(broken.content, Content::Body(OwnedBody::Binary(b"no block".to_vec())));
         let broken = read(&version(b"\0\0\0\xffx", datatype));
         assert_eq!(broken.content, Content::Body(OwnedBody::Json(String::new())), "no function parses it");
+    }
+
+    #[test]
+    fn attributes_are_counted_and_those_that_are_too_large_are_of_that_document_alone() {
+        let of = |bytes: usize, deleted| {
+            let value = attributes(&[("_s", &format!("\"{}\"", "x".repeat(bytes)))], b"{}");
+            read(&Version { deleted, ..version(&value, Datatype::JSON.with(Datatype::XATTR)) })
+        };
+        for deleted in [false, true] {
+            let counted = of(1 << 20, deleted);
+            assert!(counted.is_mapped(true) && counted.bytes() > 1 << 20, "{} bytes", counted.bytes());
+        }
+        let plain = read(&version(b"{}", Datatype::JSON));
+        assert!(plain.bytes() < 1000, "{} bytes", plain.bytes());
+        for deleted in [false, true] {
+            let skipped = of(META_BYTES_MAX, deleted);
+            assert!(matches!(&skipped.content, Content::Skipped(_)) && !skipped.is_mapped(true));
+            assert!(skipped.bytes() < 1000, "{} bytes", skipped.bytes());
+        }
     }
 
     #[test]
