@@ -10,7 +10,7 @@ use base::{Seqno, VbId};
 use views::{
     canonical,
     index::{Charge, Functions, GivenRows, IndexError, JoinedRows, Reaches},
-    js::{Failure, FailureKind, Mapped, Row},
+    js::{EMITTED_BYTES_MAX, Failure, FailureKind, Mapped, ROWS_MAX, Row},
     native::Given,
     worker::{Host, Job, JobId, OwnedBody, OwnedDocument, Report},
 };
@@ -37,6 +37,8 @@ const ASKED_AGAIN_MIN: usize = 16;
 /// What one index needs of a batch, and what became of that.
 pub(super) struct Work<'p> {
     context: u32,
+    /// How many map functions the index has.
+    maps: usize,
     /// What a process is to be sent.
     unsent: VecDeque<Sent>,
     /// Of each part the documents that it has not, and where that leads to.
@@ -114,6 +116,7 @@ impl<'p> Work<'p> {
         let began = shared.now();
         let mut work = Self {
             context: 0,
+            maps: member.entry.definition.sources().maps.len(),
             unsent: VecDeque::new(),
             sent: Vec::new(),
             steps: Vec::new(),
@@ -209,13 +212,16 @@ impl<'p> Work<'p> {
         if mapped.rows.as_ref().is_err_and(|failure| failure.kind == FailureKind::Part) {
             return None;
         }
-        let views = mapped.rows.iter_mut().flatten().filter_map(|rows| rows.as_mut().ok());
         let mut whole: Option<String> = None;
-        for row in views.flatten().filter(|row| row.value.is_empty()) {
-            if whole.is_none() {
+        // What a process says may be wrong: each empty value takes as much memory as the document.
+        for view in mapped.rows.iter_mut().flat_map(|views| views.iter_mut().take(self.maps)) {
+            let Ok(rows) = view else { continue };
+            if rows.iter().any(|row| row.value.is_empty()) && whole.is_none() {
                 whole = Some(document.json().and_then(canonical::stringified)?);
             }
-            row.value = whole.clone()?;
+            if let Err(failure) = complete(rows, whole.as_deref().unwrap_or_default()) {
+                *view = Err(failure);
+            }
         }
         Some(mapped)
     }
@@ -336,6 +342,26 @@ impl Applied {
         }
         rows
     }
+}
+
+/// Puts the document where a function emitted it, unless its rows get larger than those of a document may be.
+fn complete(rows: &mut [Row], whole: &str) -> Result<(), Failure> {
+    let fails = |text: String| Err(Failure::new(FailureKind::Thrown, text));
+    if rows.len() > ROWS_MAX {
+        return fails(format!("too many keys emitted, maximum allowed is {ROWS_MAX}"));
+    }
+    let mut bytes = 0;
+    for row in rows {
+        let value = if row.value.is_empty() { whole } else { &row.value };
+        bytes += row.key.len() + value.len();
+        if bytes > EMITTED_BYTES_MAX {
+            return fails(format!("too much data emitted: {bytes} bytes"));
+        }
+        if row.value.is_empty() {
+            row.value = whole.to_owned();
+        }
+    }
+    Ok(())
 }
 
 /// About how many bytes the rows of a document take.
@@ -570,6 +596,7 @@ mod tests {
         let jobs = (0..sent.len()).map(|at| (at as JobId + 1, vec![at])).collect();
         Work {
             context: 0,
+            maps: 2,
             unsent: VecDeque::new(),
             steps: Vec::new(),
             jobs,
@@ -678,5 +705,29 @@ mod tests {
         work.take(1, report, &mut host, 5000);
         assert!(work.bytes > 5000 && work.bytes < 7000, "{} bytes", work.bytes);
         assert!(work.failure().is_some());
+    }
+
+    #[test]
+    fn a_process_that_says_too_often_that_a_document_was_emitted_fails_that_document_for_that_view() {
+        let (memory, mut host) = (Memory::new(1 << 20), idle_host());
+        let text = format!("\"{}\"", "x".repeat(100_000));
+        let document = Document::of_content("d".to_owned(), Seqno(1), Content::Body(OwnedBody::Json(text)));
+        let row = |value: &str| Row { key: "1".to_owned(), value: value.to_owned() };
+        let all_but_two = vec![Ok(vec![row("")]); 500];
+        let told = [
+            (vec![Ok(vec![row(""); 500]), Ok(vec![row("")])], "too much data emitted"),
+            (vec![Ok(vec![row("2"); ROWS_MAX + 1]), Ok(vec![row("")])], "too many keys emitted"),
+            ([vec![Ok(vec![row(""); 11])], all_but_two].concat(), "too much data emitted"),
+        ];
+        for (views, reason) in told {
+            let mut work = work(&memory, vec![(&document, true)]);
+            let documents = vec![Mapped { rows: Ok(views), logs: Vec::new() }];
+            work.take(1, Report::Mapped { first: 0, documents, last: true }, &mut host, usize::MAX);
+            assert!(work.bytes < 500_000 && work.failure().is_none(), "{} bytes", work.bytes);
+            let Some(Some(Outcome::Told(mapped))) = work.mapped.first() else { panic!("it was told of") };
+            let views = mapped.rows.as_ref().unwrap();
+            assert!(views[0].as_ref().is_err_and(|failure| failure.text.starts_with(reason)), "{reason}");
+            assert_eq!(views[1].as_ref().unwrap()[0].value.len(), 100_002, "the other view has it");
+        }
     }
 }
