@@ -443,12 +443,19 @@ const SLOW: Duration = Duration::from_millis(250);
 const SLOW_MAX: Duration = Duration::from_secs(30);
 /// With so much it has held up the other indexes of its lane.
 const HELD_UP: Duration = Duration::from_secs(5);
+/// With so much time spent in all reductions an index has had its turn as well, unless they are quick.
+const ALL_MAX: Duration = Duration::from_secs(30);
+/// Quick reductions take no longer than this on average: a large tree has many of them.
+const QUICK: Duration = Duration::from_millis(10);
 
 /// Which reductions are still asked for while an index is changed once. What is lacking then is made by queries.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// What slow reductions took.
     slow: Duration,
+    /// What all reductions took, and how many there were.
+    all: Duration,
+    calls: u32,
     /// Functions that ran out of time or ended their process: each node of a tree would cost that again.
     given_up: BTreeSet<usize>,
 }
@@ -456,10 +463,12 @@ pub(super) struct Turn {
 impl Turn {
     /// Whether a function is asked once more.
     fn is_asked(&self, function: usize) -> bool {
-        self.slow < SLOW_MAX && !self.given_up.contains(&function)
+        self.slow < SLOW_MAX && !self.is_sluggish() && !self.given_up.contains(&function)
     }
 
     fn note(&mut self, function: usize, took: Duration, reduced: &Result<String, Failure>) {
+        self.all += took;
+        self.calls = self.calls.saturating_add(1);
         if took >= SLOW {
             self.slow += took;
         }
@@ -470,7 +479,12 @@ impl Turn {
 
     /// Whether reductions held up the other indexes of the lane.
     pub(super) fn has_held_up(&self) -> bool {
-        self.slow >= HELD_UP || !self.given_up.is_empty()
+        self.slow >= HELD_UP || self.is_sluggish() || !self.given_up.is_empty()
+    }
+
+    /// Whether reductions took long together, though each of them ended soon.
+    fn is_sluggish(&self) -> bool {
+        self.all > ALL_MAX && self.all > QUICK.saturating_mul(self.calls)
     }
 }
 
@@ -589,6 +603,25 @@ mod tests {
         assert!(turn.is_asked(0) && !turn.is_asked(2) && turn.has_held_up());
         turn.note(0, SLOW_MAX - Duration::from_secs(1), &good);
         assert!(!turn.is_asked(1), "those that end in time are slow all the same");
+    }
+
+    #[test]
+    fn reductions_that_end_just_in_time_hold_a_lane_up_together() {
+        let good = Ok("1".to_owned());
+        let mut turn = Turn::default();
+        let took = SLOW - Duration::from_millis(1);
+        let calls = (ALL_MAX.as_millis() / took.as_millis()) as u32;
+        for _ in 0..calls {
+            turn.note(0, took, &good);
+            assert!(turn.is_asked(0) && !turn.has_held_up());
+        }
+        turn.note(0, took, &good);
+        assert!(!turn.is_asked(0) && turn.has_held_up());
+        let mut turn = Turn::default();
+        for _ in 0..100_000 {
+            turn.note(0, QUICK, &good);
+        }
+        assert!(turn.is_asked(0) && !turn.has_held_up(), "a large tree has many nodes");
     }
 
     /// Documents that were sent, each as a job of its own, of none of which a process has told.
