@@ -13,6 +13,7 @@ use std::{
 use axum::body::Bytes;
 use base::BucketUuid;
 use http::BoxFuture;
+use indexer::WaitError;
 use service::{Answers, Parts};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -100,7 +101,10 @@ impl Desk {
             home.ok_or_else(|| Refused::Again("this node has not opened the bucket yet".to_owned()))?;
         let until = Instant::now() + timeout(question.query.connection_timeout);
         let places = if question.query.stale == Stale::False { &self.newest } else { &self.present };
-        let place = places.take(&question.bucket).await;
+        // Answers that wait for an index hold the places: what is not begun in time would have waited for one as well.
+        let place = tokio::time::timeout_at(until.into(), places.take(&question.bucket)).await;
+        let late = |_| WaitError::Late("too many other queries wait for theirs".to_owned());
+        let place = place.map_err(|elapsed| Refused::Failed(late(elapsed).to_string()))?;
         let place = place.map_err(|error| Refused::Failed(error.to_string()))?;
         let has_left = Arc::new(AtomicBool::new(false));
         let _wanted = Wanted(Arc::clone(&has_left));
@@ -194,5 +198,30 @@ impl Writing {
             }
         }
         (piece, Some(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::fixture::{BUCKET, Home, OneBucket, question},
+        *,
+    };
+
+    #[tokio::test]
+    async fn a_place_is_waited_for_no_longer_than_the_query_has_time() {
+        let desk = Desk::new(Arc::new(OneBucket(Home::serving(&[0]))));
+        let bucket = BucketUuid(BUCKET.into());
+        let mut places = Vec::new();
+        for _ in 0..NEWEST / 2 {
+            places.push(desk.newest.take(&bucket).await);
+        }
+        let asked = question("stale=false&connection_timeout=50", &[0]);
+        let begun = tokio::time::timeout(Duration::from_secs(5), desk.begin(asked.clone())).await;
+        let reason =
+            "the index is not as far as it has to be: too many other queries wait for theirs".to_owned();
+        assert_eq!(begun.map(Result::err), Ok(Some(Refused::Failed(reason))));
+        drop(places);
+        assert!(desk.begin(asked).await.is_ok());
     }
 }
