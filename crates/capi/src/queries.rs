@@ -6,6 +6,7 @@
 //!   the rows.
 
 mod answers;
+mod definitions;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod gather;
@@ -17,9 +18,9 @@ mod reducers;
 mod shares;
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -27,12 +28,15 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, header},
 };
 use base::{BucketUuid, NodeId};
-use cluster::{BucketInfo, Metadata, auth::Identity};
-use http::{Connection, Gate, reply::Reply};
+use cluster::{
+    BucketInfo, Metadata,
+    auth::{Identity, Privilege, privileges},
+};
+use http::{Gate, reply::Reply};
 use service::{Answers, Context};
 use tokio::task::spawn_blocking;
 use views::{
-    design::{DesignDocument, is_development},
+    design::is_development,
     index::{Definition, Reducing, VbSet, wire::Question},
     query::{Body, Parameters, Query},
     refusal::Refusal,
@@ -42,6 +46,7 @@ use views::{
 pub(crate) use self::{answers::Homes, here::Local, homes::OfNode};
 use self::{
     answers::{Desk, ToNodes},
+    definitions::Definitions,
     gather::{Asking, Gathered, Reach},
     reducers::Reducers,
     shares::Shares,
@@ -52,9 +57,6 @@ use crate::{
     streaming::{self, NodeAnswer},
 };
 
-/// Definitions that are kept.
-const DEFINITIONS_MAX: usize = 256;
-
 /// See the module.
 pub(crate) struct Queries {
     gate: Arc<dyn Gate>,
@@ -62,17 +64,14 @@ pub(crate) struct Queries {
     desk: Desk,
     reducers: Arc<Reducers>,
     shares: Shares,
-    /// What design documents define, by bucket and name, with the text that says so.
-    definitions: Mutex<HashMap<(BucketUuid, String), Known>>,
+    definitions: Definitions,
 }
-
-/// A text, and what it defines.
-type Known = (Arc<String>, Arc<Definition>);
 
 /// A request for the rows of a view.
 pub(crate) struct Request<'a> {
     pub(crate) user: &'a Identity,
-    pub(crate) from: &'a Connection,
+    /// The address by which the client reached this node.
+    pub(crate) local: SocketAddr,
     pub(crate) kind: JsonType,
     pub(crate) bucket: &'a str,
     /// Without `_design/`.
@@ -84,6 +83,22 @@ pub(crate) struct Request<'a> {
     pub(crate) may_redirect: bool,
 }
 
+/// What became of a query that is not refused.
+enum Begun {
+    /// Another node is to be asked, there.
+    Elsewhere(String),
+    /// It is answered.
+    Rows(Box<Rows>),
+}
+
+/// Answers of nodes, and what they are answers to.
+struct Rows {
+    query: Query,
+    definition: Arc<Definition>,
+    reducing: Option<Reducing>,
+    gathered: Gathered,
+}
+
 impl Queries {
     pub(crate) fn new(context: &Context, homes: Arc<dyn Homes>) -> Self {
         Self {
@@ -92,7 +107,7 @@ impl Queries {
             desk: Desk::new(homes),
             reducers: Reducers::new(Arc::clone(&context.functions)),
             shares: Shares::new(),
-            definitions: Mutex::default(),
+            definitions: Definitions::default(),
         }
     }
 
@@ -106,34 +121,64 @@ impl Queries {
         self.reducers.stop();
     }
 
-    /// Answers one.
+    /// Answers one. `info`: its bucket, as it was when the request was admitted.
     ///
     /// # Errors
     /// It cannot be answered, for reasons in Couchbase's texts.
-    pub(crate) async fn answer(
-        &self,
-        meta: &Metadata,
-        info: &BucketInfo,
-        request: Request<'_>,
-    ) -> Result<Reply, Refusal> {
-        let definition = self.definition(info, request.design)?;
-        let place = definition.view(request.view).ok_or_else(|| no_view(info, &request))?;
+    pub(crate) async fn answer(&self, info: &BucketInfo, request: Request<'_>) -> Result<Reply, Refusal> {
+        let definition = self.definitions.of(info, request.design)?;
+        definition.view(request.view).ok_or_else(|| no_view(info, &request))?;
         // What waits holds its body alone: keys take many times the bytes of their text.
         let turn = self.shares.place(request.user, request.body.len()).await?;
-        let query = parameters(request.parts, &request.body)?.query(place.reduction.is_some())?;
+        let (began, mut spent) = (Instant::now(), Duration::ZERO);
+        let begun = loop {
+            let meta = self.gate.metadata();
+            let info = judged_again(&meta, &request, &info.uuid)?;
+            if let Some(begun) = self.begin((&meta, info), &request, spent).await? {
+                break begun;
+            }
+            spent = began.elapsed();
+        };
+        let Rows { query, definition, reducing, gathered } = match begun {
+            Begun::Elsewhere(location) => return Ok(answer::no_vbuckets(request.kind, &location)),
+            Begun::Rows(rows) => *rows,
+        };
+        let response = response(&query, &definition, gathered);
+        let functions = self.reducers.of(definition);
+        let pieces = Arc::clone(self.desk.pieces(reducing));
+        Ok(answer::with_text(
+            request.kind,
+            StatusCode::OK,
+            streaming::body(response, functions, pieces, turn),
+        ))
+    }
+
+    /// Begins its answer by these metadata. Nothing where the design document was replaced meanwhile. `spent`: the time that the query took
+    /// before, until its design document was replaced.
+    async fn begin(
+        &self,
+        (meta, info): (&Metadata, &BucketInfo),
+        request: &Request<'_>,
+        spent: Duration,
+    ) -> Result<Option<Begun>, Refusal> {
+        let definition = self.definitions.of(info, request.design)?;
+        let place = definition.view(request.view).ok_or_else(|| no_view(info, request))?;
+        let mut query = parameters(request.parts, &request.body)?.query(place.reduction.is_some())?;
+        query.connection_timeout = left(query.connection_timeout, spent)?;
         let reducing = query.grouping.and_then(|_| definition.reducing(place));
         let own = meta.nodes.iter().find(|node| node.uuid == self.gate.this_node_uuid());
         let served = own.map(|node| plan::served_by(info, node.id)).unwrap_or_default();
         if request.may_redirect
             && served.is_empty()
-            && let Some(location) = self.elsewhere(meta, info, &request)
+            && let Some(location) = self.elsewhere(meta, info, request)
         {
-            return Ok(answer::no_vbuckets(request.kind, &location));
+            return Ok(Some(Begun::Elsewhere(location)));
         }
         let wanted = self.wanted(info, request.design, &query, &served);
         let asking = Asking {
             reach: &self.reach,
             desk: &self.desk,
+            definitions: &self.definitions,
             user: request.user,
             bucket: request.bucket,
             question: Question {
@@ -146,8 +191,7 @@ impl Queries {
             },
             reducing,
         };
-        let mut gathered = asking.gather(wanted).await?;
-        let mut query = query;
+        let Some(mut gathered) = asking.gather(wanted).await? else { return Ok(None) };
         gathered.answers = match <[_; 1]>::try_from(gathered.answers) {
             Ok([(name, NodeAnswer::Here(local))]) => {
                 let local = self.alone(local, &mut query, (&definition, reducing)).await?;
@@ -156,14 +200,7 @@ impl Queries {
             Ok(other) => other.into(),
             Err(several) => several,
         };
-        let response = response(&query, &definition, gathered);
-        let functions = self.reducers.of(definition);
-        let pieces = Arc::clone(self.desk.pieces(reducing));
-        Ok(answer::with_text(
-            request.kind,
-            StatusCode::OK,
-            streaming::body(response, functions, pieces, turn),
-        ))
+        Ok(Some(Begun::Rows(Box::new(Rows { query, definition, reducing, gathered }))))
     }
 
     /// The only answer. It skips by itself, which it can do without looking at each row. An error before its first row is the answer.
@@ -185,29 +222,6 @@ impl Queries {
         begun.map_err(answer::failed)
     }
 
-    /// What a design document defines.
-    fn definition(&self, info: &BucketInfo, name: &str) -> Result<Arc<Definition>, Refusal> {
-        let documents = &info.design_documents;
-        let document = documents.get(name).ok_or_else(|| {
-            let why = if documents.was_deleted(name) { "deleted" } else { "not found" };
-            answer::not_found(format!("Design document {DESIGN}{name} {why}"))
-        })?;
-        let key = (info.uuid.clone(), name.to_owned());
-        let mut known = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((text, definition)) = known.get(&key)
-            && *text == document.text
-        {
-            return Ok(Arc::clone(definition));
-        }
-        let parsed = DesignDocument::parse_unchecked(document.text.as_bytes())?;
-        let definition = Arc::new(Definition::of(&parsed));
-        if known.len() >= DEFINITIONS_MAX {
-            known.clear();
-        }
-        known.insert(key, (Arc::clone(&document.text), Arc::clone(&definition)));
-        Ok(definition)
-    }
-
     /// The vBuckets that are asked for: all, or one where a development view would have to look at many documents.
     fn wanted(&self, info: &BucketInfo, design: &str, query: &Query, served: &VbSet) -> VbSet {
         let all = plan::all(info);
@@ -227,15 +241,42 @@ impl Queries {
         let lot = u32::from_be_bytes(lot) as usize;
         let node = *serving.get(lot.checked_rem(serving.len())?)?;
         let node = meta.nodes.iter().find(|known| known.id == node)?;
-        let is_tls = own.is_some_and(|own| own.ports.capi_tls == request.from.local.port());
+        let is_tls = own.is_some_and(|own| own.ports.capi_tls == request.local.port());
         let (scheme, port) = if is_tls { ("https", node.ports.capi_tls) } else { ("http", node.ports.capi) };
         let host = match cluster::config::named_host(meta, node) {
             Some(host) => host.to_owned(),
-            None => request.from.local.ip().to_canonical().to_string(),
+            None => request.local.ip().to_canonical().to_string(),
         };
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let path = request.parts.uri.path_and_query()?;
         Some(format!("{scheme}://{host}:{port}{path}"))
+    }
+}
+
+/// A query may have waited for long: the sender has lost the right since, or there is another bucket of that name.
+fn judged_again<'m>(
+    meta: &'m Metadata,
+    request: &Request<'_>,
+    uuid: &BucketUuid,
+) -> Result<&'m BucketInfo, Refusal> {
+    if !privileges(meta, request.user, Some(request.bucket)).has(Privilege::ViewsRead) {
+        return Err(answer::right_was_taken());
+    }
+    let info = meta.buckets.get(request.bucket).filter(|info| info.uuid == *uuid);
+    info.ok_or_else(|| answer::not_found("missing"))
+}
+
+/// How many milliseconds a query has that has spent some time already.
+fn left(millis: Option<u64>, spent: Duration) -> Result<Option<u64>, Refusal> {
+    if spent.is_zero() {
+        return Ok(millis);
+    }
+    match answers::timeout(millis).saturating_sub(spent).as_millis().try_into() {
+        Ok(0) | Err(_) => {
+            let reason = "The design document was replaced while the query waited for an index.";
+            Err(answer::failed(reason.to_owned()))
+        }
+        Ok(left) => Ok(Some(left)),
     }
 }
 

@@ -127,13 +127,13 @@ impl Views {
         let kind = JsonType::accepted(&parts.headers);
         let (context, uuid, bucket) = (&self.context, info.uuid.clone(), database.bucket);
         let request = Request { context, user, from, kind, bucket, uuid, name: "" };
-        self.answer(request, (&meta, info), target, parts, body.clone(), port).await
+        self.answer(request, info, target, parts, body.clone(), port).await
     }
 
     async fn answer(
         &self,
         request: Request<'_>,
-        (meta, info): (&Metadata, &BucketInfo),
+        info: &BucketInfo,
         target: Target<'_>,
         parts: &Parts,
         body: Bytes,
@@ -149,10 +149,10 @@ impl Views {
             (Target::Design(_), _) => Ok(answer::method_not_allowed(kind, OF_DESIGN)),
             (Target::View(design, view), "GET" | "HEAD" | "POST") => {
                 let Request { user, from, bucket, .. } = request;
-                let may_redirect = port == PortKind::Own;
+                let (local, may_redirect) = (from.local, port == PortKind::Own);
                 let asked =
-                    queries::Request { user, from, kind, bucket, design, view, parts, body, may_redirect };
-                self.queries.answer(meta, info, asked).await
+                    queries::Request { user, local, kind, bucket, design, view, parts, body, may_redirect };
+                self.queries.answer(info, asked).await
             }
             (Target::View(..), _) => Ok(answer::method_not_allowed(kind, OF_VIEW)),
             (Target::Handler(name, handler @ ("_info" | "_errors")), "GET" | "HEAD") => {

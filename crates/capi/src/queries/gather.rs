@@ -26,6 +26,7 @@ use views::{
 
 use super::{
     answers::{self, Desk},
+    definitions::Definitions,
     here::{HERE, Refused},
     plan::Plan,
 };
@@ -64,6 +65,7 @@ impl Reach {
 pub(crate) struct Asking<'a> {
     pub(crate) reach: &'a Reach,
     pub(crate) desk: &'a Desk,
+    pub(super) definitions: &'a Definitions,
     /// The sender: users have shares of what other nodes are asked at once.
     pub(crate) user: &'a Identity,
     pub(crate) bucket: &'a str,
@@ -95,11 +97,12 @@ struct Lack {
 }
 
 impl Asking<'_> {
-    /// The answers of these vBuckets.
+    /// The answers of these vBuckets. Nothing where the design document was replaced before all of them had begun: no node knows what it
+    /// was for long.
     ///
     /// # Errors
     /// The bucket or the design document has gone, or no node answers.
-    pub(crate) async fn gather(&self, wanted: VbSet) -> Result<Gathered, Refusal> {
+    pub(crate) async fn gather(&self, wanted: VbSet) -> Result<Option<Gathered>, Refusal> {
         let (mut left, mut gathered) = (wanted, Gathered::default());
         let mut lacks: BTreeMap<Option<NodeId>, Lack> = BTreeMap::new();
         let mut revisions = self.reach.revisions.clone();
@@ -107,6 +110,10 @@ impl Asking<'_> {
             revisions.mark_unchanged();
             let meta = self.reach.gate.metadata();
             let info = self.bucket(&meta)?;
+            let defined = self.definitions.of(info, &self.question.design)?;
+            if defined.signature() != self.question.signature {
+                return Ok(None);
+            }
             let plan = Plan::of(info, &left);
             let rounds = self.ask(&meta, &plan, &mut gathered, &mut left).await;
             let mut now_lacking = BTreeMap::new();
@@ -123,7 +130,7 @@ impl Asking<'_> {
             }
             lacks = now_lacking;
             if left.is_empty() {
-                return gathered.checked();
+                return gathered.checked().map(Some);
             }
             // Whether the metadata have changed or some time has passed: both are reason to ask again.
             let _ = timeout(PAUSE, revisions.changed()).await;

@@ -7,7 +7,7 @@ use std::{
 
 use axum::body::to_bytes;
 use base::{BucketUuid, Seqno, VbId, VbRole};
-use cluster::{BucketParams, Command, NodeInfo, Ports, VbPlan, auth::Domain};
+use cluster::{BucketParams, Command, DesignDocumentChange, NodeInfo, Ports, VbPlan, auth::Domain};
 use http::AuditEvent;
 use service::{Answer, Answers};
 use tokio::{
@@ -18,14 +18,16 @@ use views::{index::NoFunctions, reduce::Native, response::Response};
 
 use super::{
     super::{
+        Queries, Request,
         answers::ToNodes,
-        fixture::{BUCKET, Home, OneBucket, question},
+        fixture::{BUCKET, DESIGN, Home, OneBucket, question},
         plan,
         reducers::Reducers,
+        shares::Shares,
     },
     *,
 };
-use crate::streaming;
+use crate::{answer::JsonType, streaming};
 
 /// The metadata that every node knows.
 struct Known(Mutex<Arc<Metadata>>);
@@ -88,11 +90,20 @@ fn metadata() -> Metadata {
     let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(0), ..BucketParams::default() };
     let create = Command::CreateBucket { name: "app".into(), uuid: BucketUuid(BUCKET.into()), params };
     let meta = Metadata::new("c".repeat(32), 1024).apply(&Command::SetNode(node(0))).unwrap().0;
-    let mut meta = meta.apply(&create).unwrap().0;
+    let meta = meta.apply(&create).unwrap().0;
+    let mut meta = designed(&meta, Some(DESIGN));
     meta.nodes.extend([node(1), node(2)]);
     let bucket = meta.buckets.get_mut("app").unwrap();
     (bucket.vbuckets, bucket.vbs) = (4, plans([0, 0, 1, 2]));
+    bucket.legacy.passwordless = true;
     meta
+}
+
+/// The same with this text of the design document, or without it.
+fn designed(meta: &Metadata, text: Option<&str>) -> Metadata {
+    let (bucket, name, text) = ("app".into(), "d".into(), text.map(str::to_owned));
+    let change = DesignDocumentChange { bucket, name, text, lot: 1, over: None };
+    meta.apply(&Command::ChangeDesignDocument(change)).unwrap().0
 }
 
 impl World {
@@ -145,27 +156,70 @@ impl World {
     fn plan(&self, actives: [u16; 4]) {
         let mut meta = metadata();
         meta.buckets.get_mut("app").unwrap().vbs = plans(actives);
+        self.hear(meta);
+    }
+
+    fn reach(&self) -> Reach {
+        Reach {
+            gate: Arc::clone(&self.known) as Arc<dyn Gate>,
+            revisions: self.revisions.subscribe(),
+            nodes: Arc::clone(&self.others) as Arc<dyn Nodes>,
+            unreachable: self.unreachable,
+        }
+    }
+
+    /// What the node itself answers clients with.
+    fn queries(&self) -> Queries {
+        Queries {
+            gate: Arc::clone(&self.known) as Arc<dyn Gate>,
+            reach: self.reach(),
+            desk: self.desk.clone(),
+            reducers: Reducers::new(Arc::new(|| unreachable!("reductions are built in"))),
+            shares: Shares::new(),
+            definitions: Definitions::default(),
+        }
+    }
+
+    /// What it answers somebody without a name with.
+    async fn answered(&self, queries: &Queries, query: &str) -> Result<String, Refusal> {
+        let uri = format!("/app/_design/d/_view/v?{query}");
+        let (parts, ()) = axum::http::Request::get(uri).body(()).unwrap().into_parts();
+        let meta = self.known.metadata();
+        let request = Request {
+            user: &Identity::anonymous(),
+            local: ([127, 0, 0, 1], 8092).into(),
+            kind: JsonType::JSON,
+            bucket: "app",
+            design: "d",
+            view: "v",
+            parts: &parts,
+            body: Bytes::new(),
+            may_redirect: false,
+        };
+        let reply = queries.answer(meta.buckets.get("app").unwrap(), request).await?;
+        let bytes = to_bytes(reply.into_body(), usize::MAX).await.unwrap();
+        Ok(String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    /// Every node hears of other metadata.
+    fn hear(&self, meta: Metadata) {
         *self.known.0.lock().unwrap() = Arc::new(meta);
         self.revisions.send_modify(|revision| *revision += 1);
     }
 
     /// What a client is told.
     fn told(&self, query: &str) -> Result<String, Refusal> {
-        let reach = Reach {
-            gate: Arc::clone(&self.known) as Arc<dyn Gate>,
-            revisions: self.revisions.subscribe(),
-            nodes: Arc::clone(&self.others) as Arc<dyn Nodes>,
-            unreachable: self.unreachable,
-        };
+        let reach = self.reach();
         let question = question(query, &[]);
         let query = Arc::clone(&question.query);
         let reducing = query.grouping.map(|_| Reducing::Native(Native::Count));
         let user = Identity::unproved("u", Domain::Local);
-        let asking =
-            Asking { reach: &reach, desk: &self.desk, user: &user, bucket: "app", question, reducing };
+        let definitions = &Definitions::default();
+        let (reach, desk, user) = (&reach, &self.desk, &user);
+        let asking = Asking { reach, desk, definitions, user, bucket: "app", question, reducing };
         let all = plan::all(self.known.metadata().buckets.get("app").unwrap());
         self.runtime.block_on(async {
-            let gathered = asking.gather(all).await?;
+            let gathered = asking.gather(all).await?.expect("the design document is not replaced");
             let response = Response::new(&query, gathered.answers, None);
             let body = streaming::body(response, NoFunctions, Arc::new(Semaphore::new(1)), ());
             let bytes = to_bytes(body, usize::MAX).await.unwrap();
@@ -296,6 +350,76 @@ fn a_bucket_that_was_dropped_meanwhile_is_missing() {
         told.join().unwrap()
     });
     assert_eq!(refused, Err(answer::not_found("missing")));
+}
+
+/// A design document whose index no node has.
+const ANOTHER: &str = r#"{"views":{"v":{"map":"y"}}}"#;
+
+#[test]
+fn a_query_whose_design_document_is_replaced_or_deleted_meanwhile_is_answered_by_what_it_is_then() {
+    for (text, expected) in [
+        (Some(DESIGN), Ok("{\"rows\":[\r\n{\"key\":null,\"value\":4}\r\n]\r\n}\n".to_owned())),
+        (None, Err(answer::not_found("Design document _design/d deleted"))),
+    ] {
+        let world = World::new();
+        world.hear(designed(&metadata(), Some(ANOTHER)));
+        let begin = Instant::now();
+        let told = std::thread::scope(|scope| {
+            let told =
+                scope.spawn(|| world.runtime.block_on(world.answered(&world.queries(), "stale=false")));
+            while world.others.asked.load(SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            world.hear(designed(&world.known.metadata(), text));
+            told.join().unwrap()
+        });
+        assert_eq!(told, expected);
+        assert!(begin.elapsed() < MOVING / 2, "it waits for no index that nothing defines");
+    }
+}
+
+#[test]
+fn a_design_document_that_is_replaced_again_and_again_gives_a_query_no_more_time() {
+    let world = World::new();
+    world.hear(designed(&metadata(), Some(ANOTHER)));
+    let is_told = std::sync::atomic::AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        let told = scope.spawn(|| {
+            let query = "stale=false&connection_timeout=300";
+            let told = world.runtime.block_on(world.answered(&world.queries(), query));
+            is_told.store(true, SeqCst);
+            told
+        });
+        let mut number = 0;
+        while !is_told.load(SeqCst) && number < 500 {
+            number += 1;
+            world.hear(designed(&metadata(), Some(&ANOTHER.replace('y', &format!("y{number}")))));
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        told.join().unwrap()
+    });
+    let reason = "The design document was replaced while the query waited for an index.";
+    assert_eq!(refused, Err(answer::failed(reason.to_owned())));
+}
+
+#[test]
+fn a_query_that_waited_for_a_place_is_judged_again() {
+    let world = World::new();
+    let queries = world.queries();
+    let user = Identity::anonymous();
+    let soon = Duration::from_millis(50);
+    let place = || async { timeout(soon, queries.shares.place(&user, 0)).await };
+    let places: Vec<_> = std::iter::from_fn(|| world.runtime.block_on(place()).ok()).collect();
+    let refused = world.runtime.block_on(async {
+        let mut told = std::pin::pin!(world.answered(&queries, "stale=false"));
+        assert!(timeout(soon, &mut told).await.is_err(), "it waits");
+        let mut meta = metadata();
+        meta.buckets.get_mut("app").unwrap().legacy.passwordless = false;
+        world.hear(meta);
+        drop(places);
+        told.await
+    });
+    assert_eq!(refused, Err(answer::right_was_taken()));
 }
 
 #[test]
