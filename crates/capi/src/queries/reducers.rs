@@ -125,11 +125,22 @@ impl Functions for Reducer {
         let function = u16::try_from(function).map_err(|_| ended("no such reduction"))?;
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let worker = self.all.take(&self.definition.signature())?;
+        let was_used = !worker.known.is_empty();
         let mut turn = Turn { all: &self.all, worker: Some(worker), is_sound: false };
-        let reduced = turn.reduce(&self.definition, function, keys.map(owned), owned(values));
-        // A function that failed says nothing against its process.
-        let says_so = |failure: &Failure| matches!(failure.kind, FailureKind::Ended | FailureKind::NoProcess);
-        turn.is_sound = !reduced.as_ref().err().is_some_and(says_so);
+        let ask =
+            |turn: &mut Turn<'_>| turn.reduce(&self.definition, function, keys.map(owned), owned(values));
+        let mut reduced = ask(&mut turn);
+        let is_short = |failure: &Failure| failure.kind == FailureKind::Memory;
+        if was_used && reduced.as_ref().is_err_and(is_short) {
+            // What the process was asked before may have taken the memory.
+            turn.worker = Some(self.all.start());
+            reduced = ask(&mut turn);
+        }
+        // Another failure of a function says nothing against its process.
+        let says_so = |failure: &Failure| {
+            matches!(failure.kind, FailureKind::Ended | FailureKind::NoProcess | FailureKind::Memory)
+        };
+        turn.is_sound = !reduced.as_ref().is_err_and(says_so);
         reduced
     }
 }
@@ -176,5 +187,71 @@ impl Turn<'_> {
                 None => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fmt::Write as _,
+        sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    };
+
+    use views::worker::wire::{Reply, Request};
+
+    use super::{super::fixture::definition, *};
+
+    /// What has a shell read a request of this length, and say this.
+    fn says(read: usize, reply: &Reply) -> String {
+        let mut frame = Vec::new();
+        reply.encode(&mut frame).unwrap();
+        let mut script = format!("head -c {read} >/dev/null; printf '");
+        frame.iter().for_each(|byte| write!(script, "\\{byte:03o}").unwrap());
+        script + "'; "
+    }
+
+    fn length(request: &Request<'_>) -> usize {
+        let mut frame = Vec::new();
+        request.encode(&mut frame).unwrap();
+        frame.len()
+    }
+
+    /// A process that answers one reduction after the other so.
+    fn process(answers: &[Result<&str, FailureKind>]) -> Command {
+        let (context, sources) = (0, definition().sources().clone());
+        let load =
+            length(&Request::Load { context, limits: Settings::default().limits, analysed: false, sources });
+        let ask = length(&Request::Reduce { id: 1, context, function: 0, keys: None, values: vec!["1"] });
+        let mut script = says(0, &Reply::Ready) + &says(load, &Reply::Loaded { context, result: Ok(()) });
+        for (id, answer) in (1..).zip(answers) {
+            let result = answer.map(str::to_owned).map_err(|kind| Failure::new(kind, "failed"));
+            script += &says(ask, &Reply::Reduced { id, result });
+        }
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(script + "cat >/dev/null");
+        command
+    }
+
+    #[test]
+    fn a_process_that_is_short_of_memory_is_replaced_and_a_fresh_one_is_asked() {
+        use FailureKind::{Memory, Thrown};
+        let started = Arc::new(AtomicUsize::new(0));
+        let starts = Arc::clone(&started);
+        let all = Reducers::new(Arc::new(move || match starts.fetch_add(1, SeqCst) {
+            0 => process(&[Ok("1"), Err(Thrown), Err(Memory)]),
+            1 => process(&[Ok("2"), Err(Memory)]),
+            2 => process(&[Err(Memory), Ok("nobody asks it again")]),
+            _ => process(&[Ok("3")]),
+        }));
+        let mut reducer = all.of(definition());
+        let mut told = || {
+            let reduced = reducer.reduce(0, None, &["1"]);
+            (reduced.map_err(|failure| failure.kind), started.load(SeqCst))
+        };
+        assert_eq!(told(), (Ok("1".to_owned()), 1));
+        assert_eq!(told(), (Err(Thrown), 1));
+        assert_eq!(told(), (Ok("2".to_owned()), 2), "the fresh one has the memory");
+        assert_eq!(told(), (Err(Memory), 3), "the function itself takes too much");
+        assert_eq!(told(), (Ok("3".to_owned()), 4));
     }
 }
