@@ -434,7 +434,7 @@ impl Inner {
         self.state.lock().ending.retain(|_, thread| !thread.is_finished());
     }
 
-    /// Removes the indexes of buckets that the metadata do not know, or know without design documents.
+    /// Removes the indexes of buckets that the metadata do not know, or know without views.
     fn sweep(&self, metadata: &Metadata, sweeper: &mut Sweeper) {
         if !(self.context.is_current)() {
             return;
@@ -444,9 +444,7 @@ impl Inner {
             let running = state.open.iter().filter(|(_, open)| open.running.is_some());
             running.map(|(uuid, _)| uuid).chain(state.ending.keys()).map(|uuid| uuid.0.clone()).collect()
         };
-        let with_views =
-            metadata.buckets.values().filter(|info| info.design_documents.iter().next().is_some());
-        kept.extend(with_views.map(|info| info.uuid.0.clone()));
+        kept.extend(sweeper.with_views(metadata).map(|uuid| uuid.0.clone()));
         sweeper.sweep(&self.context.place, kept);
     }
 }
@@ -458,16 +456,35 @@ struct Sweeper {
     done: Option<BTreeSet<String>>,
     retry: Option<Instant>,
     pause: Pause,
+    /// Design documents of buckets, and whether they define views: their texts are read once.
+    known: BTreeMap<BucketUuid, (Arc<DesignDocuments>, bool)>,
 }
 
 impl Sweeper {
+    /// The buckets of which a design document defines views, or cannot be read here: another version may need its index.
+    fn with_views(&mut self, metadata: &Metadata) -> impl Iterator<Item = &BucketUuid> {
+        let mut before = std::mem::take(&mut self.known);
+        for BucketInfo { uuid, design_documents, .. } in metadata.buckets.values() {
+            let known = before.remove(uuid).filter(|(known, _)| Arc::ptr_eq(known, design_documents));
+            let known = known.unwrap_or_else(|| {
+                let has_views = design_documents.iter().any(|(_, document)| {
+                    let parsed = DesignDocument::parse_unchecked(document.text.as_bytes());
+                    parsed.map_or(true, |parsed| !parsed.views.is_empty())
+                });
+                (Arc::clone(design_documents), has_views)
+            });
+            self.known.insert(uuid.clone(), known);
+        }
+        self.known.iter().filter_map(|(uuid, (_, has_views))| has_views.then_some(uuid))
+    }
+
     fn sweep(&mut self, place: &service::Place, kept: BTreeSet<String>) {
         let is_late = self.retry.is_some_and(|at| Instant::now() < at);
         if self.done.as_ref() == Some(&kept) || is_late {
             return;
         }
         match setup::remove_others(place, &kept) {
-            Ok(()) => *self = Self { done: Some(kept), ..Self::default() },
+            Ok(()) => (self.done, self.retry, self.pause) = (Some(kept), None, Pause::default()),
             Err(error) => {
                 self.retry = Some(Instant::now() + self.pause.failed());
                 tracing::warn!(%error, "indexes of views that nothing needs any more cannot be removed");
