@@ -21,7 +21,7 @@ pub const BODY_BYTES_MAX: usize = 20 << 20;
 
 /// Documents whose `meta` is longer, by their extended attributes, are in no view. Such a text and a body might not fit into what a
 /// process is sent at once.
-const META_BYTES_MAX: usize = 32 << 20;
+pub(crate) const META_BYTES_MAX: usize = 32 << 20;
 
 /// About how many bytes `meta` takes where there are no extended attributes.
 const META_BYTES: usize = 200;

@@ -12,20 +12,22 @@ use views::{
     index::{Charge, Functions, GivenRows, IndexError, JoinedRows, Reaches},
     js::{EMITTED_BYTES_MAX, Failure, FailureKind, Mapped, ROWS_MAX, Row},
     native::Given,
-    worker::{Host, Job, JobId, OwnedBody, OwnedDocument, Report},
+    worker::{Host, Job, JobId, OwnedBody, OwnedDocument, Report, wire::FRAME_BYTES_MAX},
 };
 
 use super::{Member, streams::Part};
 use crate::{
     course::{Position, newest},
     desk::Entry,
-    documents::{Content, Document},
+    documents::{BODY_BYTES_MAX, Content, Document, META_BYTES_MAX},
     shared::{Setup, Shared},
 };
 
 /// Documents and bytes that a process is sent at once.
 const JOB_DOCUMENTS: usize = 1024;
 const JOB_BYTES: usize = 4 << 20;
+// Its last document may be as large as any. Each counts with more than what is around it in a frame.
+const _: () = assert!(JOB_BYTES + META_BYTES_MAX + BODY_BYTES_MAX + (1 << 20) < FRAME_BYTES_MAX);
 /// For so long a process is waited for before it is looked whether the node stops.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// An index whose functions take so long over one batch without a process holds up the other indexes of its lane. A process maps the rest,
