@@ -8,7 +8,7 @@ use super::{
     Snapshot, ViewPlace,
     definition::Reducing,
     error::IndexError,
-    functions::{Collector, Functions, reduction},
+    functions::{Collector, Functions, KEPT_BY_QUERIES_BYTES_MAX, reduction},
     node::{Child, Content, Reduced, RowValue, Shape},
     vbs::VbSet,
     walk::{Part, Piece, Walk},
@@ -358,7 +358,8 @@ impl Open {
                 Ok(())
             }
             (Sum::Function(collector), _) => {
-                let part = reduction(walk.reader(), shape, child, slot, functions)?;
+                let kept_max = KEPT_BY_QUERIES_BYTES_MAX;
+                let part = reduction(walk.reader(), shape, child, slot, kept_max, functions)?;
                 collector.part(part, functions)
             }
             _ => Err(IndexError::NoSuchView),

@@ -13,6 +13,9 @@ const ROWS_MAX: usize = 1024;
 const BYTES_MAX: usize = 1 << 20;
 /// Reductions that are reduced again at once.
 const PARTS_MAX: usize = 64;
+/// A query keeps reductions of at most so many bytes beside nodes. The account charged the node when it was made, and
+/// does not know of what is kept later. Each query makes a longer one anew until a commit writes it.
+pub(super) const KEPT_BY_QUERIES_BYTES_MAX: usize = 1 << 10;
 
 /// Runs the reductions of an index.
 pub trait Functions {
@@ -124,12 +127,14 @@ impl Collector {
     }
 }
 
-/// What the rows below a child come to, by the function of a slot; kept beside the child from then on.
+/// What the rows below a child come to, by the function of a slot. It is kept beside the child from then on, where it is no longer
+/// than `kept_max`.
 pub(super) fn reduction(
     reader: &Reader,
     shape: &Shape,
     child: &Child,
     slot: usize,
+    kept_max: usize,
     functions: &mut dyn Functions,
 ) -> Result<String, IndexError> {
     let Shape::Rows(reducing) = shape else { return Err(IndexError::NoSuchView) };
@@ -152,11 +157,15 @@ pub(super) fn reduction(
         }
         Content::Inner(children) => {
             for below in children {
-                let part = reduction(reader, shape, below, slot, functions)?;
+                // The charge of a node that is there knows nothing of what is kept beside its children.
+                let part = reduction(reader, shape, below, slot, KEPT_BY_QUERIES_BYTES_MAX, functions)?;
                 collector.part(part, functions)?;
             }
         }
     }
     let text = collector.end(functions)?.ok_or(IndexError::Damaged("a node has no rows"))?;
-    Ok(kept.get_or_init(|| text.into_boxed_str()).to_string())
+    if text.len() <= kept_max {
+        kept.get_or_init(|| Box::from(text.as_str()));
+    }
+    Ok(text)
 }

@@ -148,13 +148,14 @@ impl Editor<'_> {
         Ok(Child { place: Place::Disk(address), ..child.clone() })
     }
 
-    /// Has functions reduce what is below a child, to be kept beside it. One that fails is asked again by each query.
+    /// Has functions reduce what is below a child, to be kept beside it, however long that is. The parent is made afterwards, so the
+    /// account charges it with that. One that fails is asked again by each query.
     fn reduce(&mut self, child: &Child, shape: &Shape) {
         let Shape::Rows(reducing) = shape else { return };
         for (slot, reduced) in child.summary.reduced.iter().enumerate() {
             if matches!(reduced, Reduced::Function(_)) && slot < reducing.len() {
                 let _ = self.store.flush();
-                let _ = reduction(&self.store.reader, shape, child, slot, self.functions);
+                let _ = reduction(&self.store.reader, shape, child, slot, usize::MAX, self.functions);
             }
         }
     }

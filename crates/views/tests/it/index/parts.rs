@@ -357,6 +357,44 @@ fn functions_run_in_the_engine() {
     assert!(answer.next(&mut functions).unwrap().is_none());
 }
 
+/// Reductions of so many bytes each.
+struct Lengthy {
+    bytes: usize,
+    calls: usize,
+}
+
+impl Functions for Lengthy {
+    fn reduce(&mut self, _: usize, _: Option<&[&str]>, _: &[&str]) -> Result<String, js::Failure> {
+        self.calls += 1;
+        Ok("7".repeat(self.bytes))
+    }
+}
+
+/// The account charges a node when it is made, and knows nothing of what a query adds to it.
+#[test]
+fn queries_keep_short_reductions_only() {
+    for (bytes, is_kept) in [(1 << 10, true), ((1 << 10) + 1, false), (60_000, false)] {
+        let mut node = Node::new(1, 64 << 20, OPTIONS);
+        node.vbs.insert(VB);
+        node.index.apply(batch(0, documents(0..300, "1")), &mut NoFunctions).unwrap();
+        node.index.publish(&mut NoFunctions).unwrap();
+        let calls = |node: &Node| {
+            let mut functions = Lengthy { bytes, calls: 0 };
+            let items = ask(node, "function", "", &mut functions);
+            let [Item::Group(group)] = items.as_slice() else { panic!("{items:?}") };
+            assert_eq!(group.partial, Partial::Function(0, "7".repeat(bytes)));
+            functions.calls
+        };
+        let first = calls(&node);
+        assert!(first > 10, "{first} calls for many nodes");
+        assert_eq!(calls(&node), if is_kept { 0 } else { first }, "reductions of {bytes} bytes");
+        // A commit writes longer ones as well.
+        node.index.commit(&mut Lengthy { bytes, calls: 0 }).unwrap();
+        node.reopen().unwrap();
+        assert!(calls(&node) < first / 2, "reductions of {bytes} bytes");
+    }
+}
+
 /// Some items, and then perhaps an error.
 struct Given(Vec<(usize, Item)>, Option<&'static str>);
 
