@@ -3,6 +3,9 @@
 //! Changes are collected in memory. When they take their part of the account they are written to a file of their own, in the
 //! order of their keys: a run. In the end all runs are read side by side. Of several changes of a key the last one counts.
 //!
+//! A value that is longer than a block lies in a block of its own, behind that of its key. It is read when its change is the next one, so
+//! of all runs one such value is in memory.
+//!
 //! A run is removed when nobody reads it any more. No commit tells of one, so after a crash its changes are fed again.
 
 use std::{
@@ -31,10 +34,14 @@ const MEMORY_MIN: usize = 1 << 10;
 const MEMORY_MAX: usize = 256 << 20;
 /// So many runs are made one.
 const RUNS_MAX: usize = 64;
-/// Runs are read in blocks of about so many bytes, of which each run has one in memory.
+/// Runs are read in blocks of about so many bytes, of which each run has one in memory. Longer values are beside them.
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCK_PART: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
+/// Behind the key of a change: it has no value, its value follows, or its value is the next block.
+const GONE: u8 = 0;
+const FOLLOWS: u8 = 1;
+const NEXT_BLOCK: u8 = 2;
 const SUFFIX: &str = ".run";
 
 /// Whether a file of this name is a run. When an index is opened, nobody reads it any more.
@@ -108,24 +115,40 @@ impl Writer {
         put_key(&self.before, key, &mut self.block);
         self.before.clear();
         self.before.extend_from_slice(key);
-        self.block.push(u8::from(value.is_some()));
-        if let Some(value) = value {
-            put_sized(value, &mut self.block);
+        match value {
+            None => self.block.push(GONE),
+            Some(value) if value.len() > self.block_bytes => {
+                self.block.push(NEXT_BLOCK);
+                self.end_block()?;
+                return self.write(value);
+            }
+            Some(value) => {
+                self.block.push(FOLLOWS);
+                put_sized(value, &mut self.block);
+            }
         }
         if self.block.len() >= self.block_bytes { self.end_block() } else { Ok(()) }
     }
 
     fn end_block(&mut self) -> io::Result<()> {
+        let mut block = std::mem::take(&mut self.block);
+        self.write(&block)?;
+        block.clear();
+        self.block = block;
+        self.before.clear();
+        Ok(())
+    }
+
+    /// Writes a block.
+    fn write(&mut self, block: &[u8]) -> io::Result<()> {
         self.packed.clear();
         self.packed.extend_from_slice(&[0; CHECKSUM_BYTES]);
-        self.packer.pack(&self.block, &mut self.packed)?;
+        self.packer.pack(block, &mut self.packed)?;
         let (head, payload) = self.packed.split_at_mut(CHECKSUM_BYTES);
         head.copy_from_slice(&crc32c::crc32c(payload).to_be_bytes());
         self.run.file.write_at(&self.packed, self.run.length)?;
         self.run.length += self.packed.len() as u64;
         self.run.blocks.push(u32::try_from(self.packed.len()).map_err(io::Error::other)?);
-        self.block.clear();
-        self.before.clear();
         Ok(())
     }
 
@@ -315,8 +338,19 @@ struct Cursor {
     block: Vec<u8>,
     /// Where in the block the next change begins, and the value of the one that was read.
     at: usize,
-    value: Option<std::ops::Range<usize>>,
+    value: Value,
     charge: Charge,
+}
+
+/// The value of a change of a run.
+enum Value {
+    Gone,
+    /// Where it is in the block.
+    Within(std::ops::Range<usize>),
+    /// It is the next block, which is not read yet.
+    NextBlock,
+    /// It was a block of its own.
+    Block(Vec<u8>),
 }
 
 impl Sorted {
@@ -333,7 +367,7 @@ impl Sorted {
         }
         let cursor = |run| {
             let (block, charge) = (Vec::new(), Charge::new(memory, 0));
-            Source::Run(Cursor { run, next_block: 0, offset: 0, block, at: 0, value: None, charge })
+            Source::Run(Cursor { run, next_block: 0, offset: 0, block, at: 0, value: Value::Gone, charge })
         };
         let sources: Vec<Source> =
             runs.into_iter().map(cursor).chain(in_memory.map(Source::Memory)).collect();
@@ -342,8 +376,18 @@ impl Sorted {
         for source in 0..sorted.sources.len() {
             sorted.read(Next { key: Vec::new(), source })?;
         }
-        sorted.current = sorted.next.pop();
+        sorted.take_next()?;
         Ok(sorted)
+    }
+
+    /// Goes on to the next change.
+    fn take_next(&mut self) -> io::Result<()> {
+        self.current = self.next.pop();
+        let source = self.current.as_ref().and_then(|next| self.sources.get_mut(next.source));
+        match source {
+            Some(Source::Run(cursor)) => cursor.read_value(),
+            Some(Source::Memory(_)) | None => Ok(()),
+        }
     }
 
     /// The key of the next change.
@@ -361,7 +405,7 @@ impl Sorted {
         }
         match self.sources.get(self.current.as_ref()?.source)? {
             Source::Memory(held) => value_of(&held.bytes, held.entries.get(held.next.checked_sub(1)?)?),
-            Source::Run(cursor) => cursor.block.get(cursor.value.clone()?),
+            Source::Run(cursor) => cursor.value(),
         }
     }
 
@@ -376,8 +420,7 @@ impl Sorted {
             self.read(earlier)?;
         }
         self.read(done)?;
-        self.current = self.next.pop();
-        Ok(())
+        self.take_next()
     }
 
     /// Reads on in a source.
@@ -411,37 +454,73 @@ impl MemoryRun {
 }
 
 impl Cursor {
-    /// Reads the next change; `key` is that of the one before.
+    /// Reads the next change, but a value that is a block of its own; `key` is that of the one before.
     fn read(&mut self, key: &mut Vec<u8>) -> io::Result<bool> {
+        match std::mem::replace(&mut self.value, Value::Gone) {
+            Value::NextBlock => self.pass_block(),
+            Value::Block(_) => self.charge.set(self.block.len()),
+            Value::Gone | Value::Within(_) => {}
+        }
         if self.at >= self.block.len() {
-            let Some(length) = self.run.blocks.get(self.next_block) else { return Ok(false) };
-            let mut bytes = vec![0; *length as usize];
-            if self.run.file.read_at(&mut bytes, self.offset)? < bytes.len() {
-                return Err(unreadable());
-            }
-            let (head, payload) = bytes.split_at_checked(CHECKSUM_BYTES).ok_or_else(unreadable)?;
-            if head != crc32c::crc32c(payload).to_be_bytes() {
-                return Err(unreadable());
-            }
-            self.block = unpack(payload).ok_or_else(unreadable)?;
+            let Some(block) = self.read_block()? else { return Ok(false) };
+            self.block = block;
             self.charge.set(self.block.len());
-            self.offset += u64::from(*length);
-            self.next_block += 1;
             self.at = 0;
             key.clear();
         }
         let mut input = Input(self.block.get(self.at..).unwrap_or_default());
         let mut change = || {
             read_key(&mut input, key)?;
-            Some(match input.byte()? {
-                0 => None,
-                _ => Some(input.sized()?.len()),
-            })
+            let kind = input.byte()?;
+            Some((kind, if kind == FOLLOWS { input.sized()?.len() } else { 0 }))
         };
-        let length = change().ok_or_else(unreadable)?;
+        let (kind, length) = change().ok_or_else(unreadable)?;
         self.at = self.block.len() - input.0.len();
-        self.value = length.map(|length| self.at - length..self.at);
+        self.value = match kind {
+            GONE => Value::Gone,
+            FOLLOWS => Value::Within(self.at - length..self.at),
+            NEXT_BLOCK => Value::NextBlock,
+            _ => return Err(unreadable()),
+        };
         Ok(true)
+    }
+
+    /// Reads the value of the change that was read, where it is a block of its own.
+    fn read_value(&mut self) -> io::Result<()> {
+        if matches!(self.value, Value::NextBlock) {
+            let value = self.read_block()?.ok_or_else(unreadable)?;
+            self.charge.set(self.block.len() + value.len());
+            self.value = Value::Block(value);
+        }
+        Ok(())
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        match &self.value {
+            Value::Gone | Value::NextBlock => None,
+            Value::Within(range) => self.block.get(range.clone()),
+            Value::Block(value) => Some(value),
+        }
+    }
+
+    /// Reads the next block.
+    fn read_block(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some(length) = self.run.blocks.get(self.next_block) else { return Ok(None) };
+        let mut bytes = vec![0; *length as usize];
+        if self.run.file.read_at(&mut bytes, self.offset)? < bytes.len() {
+            return Err(unreadable());
+        }
+        self.pass_block();
+        let (head, payload) = bytes.split_at_checked(CHECKSUM_BYTES).ok_or_else(unreadable)?;
+        if head != crc32c::crc32c(payload).to_be_bytes() {
+            return Err(unreadable());
+        }
+        unpack(payload).ok_or_else(unreadable).map(Some)
+    }
+
+    fn pass_block(&mut self) {
+        self.offset += u64::from(self.run.blocks.get(self.next_block).copied().unwrap_or_default());
+        self.next_block += 1;
     }
 }
 
@@ -458,9 +537,13 @@ mod tests {
 
     use super::*;
 
-    fn sorter(fs: &FaultFs) -> Sorter {
+    fn sorter_of(fs: &FaultFs, memory: Arc<Memory>) -> Sorter {
         fs.create_dir_all(Path::new("/runs")).unwrap();
-        Sorter::new(&Scratch::new(Arc::new(fs.clone()), PathBuf::from("/runs"), Memory::new(0)))
+        Sorter::new(&Scratch::new(Arc::new(fs.clone()), PathBuf::from("/runs"), memory))
+    }
+
+    fn sorter(fs: &FaultFs) -> Sorter {
+        sorter_of(fs, Memory::new(0))
     }
 
     fn all(mut sorted: Sorted) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
@@ -496,6 +579,37 @@ mod tests {
             assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "seed {seed}");
             assert_eq!(fs.list(Path::new("/runs")).unwrap(), Vec::<String>::new());
         }
+    }
+
+    #[test]
+    fn of_large_values_one_at_a_time_is_in_memory() {
+        const MIB: usize = 1 << 20;
+        let (fs, memory) = (FaultFs::new(1), Memory::new(0));
+        let mut sorter = sorter_of(&fs, memory.clone());
+        let value = |at: usize| {
+            (!at.is_multiple_of(9)).then(|| vec![at as u8; if at.is_multiple_of(5) { 5 } else { MIB }])
+        };
+        let mut expected = BTreeMap::new();
+        // So many runs that some are made one, and some that have the last change of a key beside others that have an earlier one.
+        for at in 0..150 {
+            let key = [0, (at % 2) as u8, (at % 70) as u8];
+            sorter.push(&key, value(at).as_deref()).unwrap();
+            expected.insert(key, value(at));
+            assert!(memory.used() < 3 * MIB, "{} bytes after {at}", memory.used());
+            if at == 40 {
+                sorter.forget([0, 1]);
+                expected.retain(|key, _| key[1] != 1);
+            }
+        }
+        assert!(sorter.runs.len() > 20, "{} runs", sorter.runs.len());
+        let (mut sorted, mut most) = (sorter.sorted().unwrap(), memory.used());
+        for (key, value) in expected {
+            assert_eq!((sorted.key(), sorted.value()), (Some(&key[..]), value.as_deref()));
+            sorted.advance().unwrap();
+            most = most.max(memory.used());
+        }
+        assert_eq!(sorted.key(), None);
+        assert!(most < 3 * MIB, "{most} bytes were held at once");
     }
 
     #[test]
