@@ -267,10 +267,17 @@ impl Indexer {
         entries.find(|entry| entry.names.contains(name)).map(|entry| entry.definition.clone())
     }
 
-    /// A query found that what an index has on the disk is damaged: it is built anew.
-    pub fn report_damage(&self, signature: &Signature) {
-        self.shared.state.lock().desk.found_damaged(signature);
-        self.shared.call(&Lane::ALL);
+    /// A query found that what an index has on the disk is damaged: it is built anew. Of the index that the query read this is
+    /// [`Snapshot::opening`]. The report counts only while that index is there: the files of a former one are removed while queries still
+    /// read them.
+    pub fn report_damage(&self, signature: &Signature, opening: u64) {
+        let mut state = self.shared.state.lock();
+        let present = state.outlets.get(signature).and_then(|outlet| outlet.snapshot.as_ref());
+        if present.map(Snapshot::opening) == Some(opening) {
+            state.desk.found_damaged(signature);
+            drop(state);
+            self.shared.call(&Lane::ALL);
+        }
     }
 
     /// What all indexes take on the disk.

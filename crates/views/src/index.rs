@@ -378,6 +378,12 @@ impl Snapshot {
         &self.0.definition
     }
 
+    /// Which opening of an index this is of. No two openings of indexes with the same account have the same number.
+    #[must_use]
+    pub fn opening(&self) -> u64 {
+        self.0.reader.index()
+    }
+
     /// The vBuckets that are indexed, as far as they are.
     #[must_use]
     pub fn vbuckets(&self) -> VbSet {

@@ -159,7 +159,7 @@ impl Holding for Home {
 
     fn ask(&self, _: &Signature, _: &Wants) {}
 
-    fn report_damage(&self, _: &Signature) {}
+    fn report_damage(&self, _: &Signature, _: u64) {}
 
     fn life(&self) -> Weak<dyn Send + Sync> {
         let life: Weak<()> = self.state().life.as_ref().map(Arc::downgrade).unwrap_or_default();

@@ -51,7 +51,7 @@ pub(crate) trait Holding: Send + Sync {
     /// Counts an answer.
     fn count_query(&self) {}
     /// See [`indexer::Indexer::report_damage`].
-    fn report_damage(&self, signature: &Signature);
+    fn report_damage(&self, signature: &Signature, opening: u64);
     /// What is there for as long as the bucket is.
     fn life(&self) -> Weak<dyn Send + Sync>;
 }
@@ -98,6 +98,8 @@ pub(crate) struct Local {
     /// See [`Holding::life`].
     life: Weak<dyn Send + Sync>,
     signature: Signature,
+    /// See [`Snapshot::opening`].
+    opening: Option<u64>,
 }
 
 impl Local {
@@ -155,9 +157,9 @@ impl Local {
 
     fn failed(&self, error: &IndexError) -> String {
         if error.needs_rebuild()
-            && let Some(home) = self.home.upgrade()
+            && let Some((home, opening)) = self.home.upgrade().zip(self.opening)
         {
-            home.report_damage(&self.signature);
+            home.report_damage(&self.signature, opening);
         }
         error.to_string()
     }
@@ -194,6 +196,7 @@ pub(crate) fn begin(
         Stale::Ok | Stale::UpdateAfter => asked.present()?,
     };
     let definition = snapshot.as_ref().map(|snapshot| Arc::clone(snapshot.definition()));
+    let opening = snapshot.as_ref().map(Snapshot::opening);
     let answer = snapshot.map(|snapshot| query(home, question, &snapshot)).transpose()?;
     let incomplete = (!lacks.is_empty()).then(|| {
         let number = lacks.iter().count();
@@ -203,7 +206,16 @@ pub(crate) fn begin(
     });
     home.count_query();
     let (life, home) = (home.life(), Arc::downgrade(home));
-    Ok(Local { answer, first: None, incomplete, definition, home, life, signature: question.signature })
+    Ok(Local {
+        answer,
+        first: None,
+        incomplete,
+        definition,
+        home,
+        life,
+        signature: question.signature,
+        opening,
+    })
 }
 
 fn query(
@@ -216,7 +228,7 @@ fn query(
     let query: &Query = &question.query;
     snapshot.query(place, query, &question.vbs).map_err(|error| {
         if error.needs_rebuild() {
-            home.report_damage(&question.signature);
+            home.report_damage(&question.signature, snapshot.opening());
         }
         Refused::Failed(error.to_string())
     })

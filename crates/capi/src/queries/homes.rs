@@ -58,8 +58,8 @@ impl Holding for BucketIndexes {
         self.note_query();
     }
 
-    fn report_damage(&self, signature: &Signature) {
-        self.indexer().report_damage(signature);
+    fn report_damage(&self, signature: &Signature, opening: u64) {
+        self.indexer().report_damage(signature, opening);
     }
 
     fn life(&self) -> Weak<dyn Send + Sync> {

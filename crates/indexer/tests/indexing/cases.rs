@@ -251,10 +251,21 @@ fn a_damaged_index_is_built_anew() {
     world.indexer = None;
     world.start();
     world.check(MANY);
-    let before = world.index_disk.contents(&head);
-    world.indexer().report_damage(&document(MANY).signature());
-    world.poll("another index", || (world.index_disk.contents(&head) != before).then_some(()));
+    let signature = document(MANY).signature();
+    let present = |world: &World| world.indexer().snapshot(&signature).map(|snapshot| snapshot.opening());
+    let former = present(&world).unwrap();
+    let begun = |world: &World| world.status_of(MANY).unwrap().begun;
+    let before = begun(&world);
+    world.indexer().report_damage(&signature, former);
+    world.poll("another index", || (present(&world)? != former).then_some(()));
+    // A query that still reads the former index misses files of it.
+    let anew = present(&world);
+    world.indexer().report_damage(&signature, former);
     world.check(MANY);
+    assert!(begun(&world) > before, "it was built from the beginning");
+    world.change(200);
+    world.check(MANY);
+    assert_eq!(present(&world), anew, "the damage of the former index is none of the new one");
 }
 
 fn a_development_index_is_fed_on_demand() {

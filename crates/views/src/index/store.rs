@@ -88,6 +88,11 @@ fn checksum(segment: u32, offset: u64, bytes: &[u8]) -> u32 {
 }
 
 impl Reader {
+    /// The number of this opening of the index.
+    pub(super) fn index(&self) -> u64 {
+        self.index
+    }
+
     /// The node of a child.
     pub(super) fn node(&self, child: &Child, shape: &Shape) -> Result<Arc<Node>, IndexError> {
         match &child.place {

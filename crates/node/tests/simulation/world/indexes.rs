@@ -310,7 +310,8 @@ impl World {
         let Some((open, running)) = self.running(&asked) else { return };
         let has_some = newest_of(open).values().any(|(_, seqno)| *seqno > Seqno(0));
         let status = status_of(running, asked.design.signature);
-        running.indexer.report_damage(&asked.design.signature);
+        let Some(snapshot) = running.indexer.snapshot(&asked.design.signature) else { return };
+        running.indexer.report_damage(&asked.design.signature, snapshot.opening());
         if let Some(status) = status.filter(|_| has_some) {
             self.indexes.damages.push(Damage { asked, begun: status.begun });
         }
@@ -409,7 +410,7 @@ impl World {
                 let on = on(asked, false);
                 assert!(may_be_damaged && error.needs_rebuild(), "{on}, whose disk is good: {error}");
                 let (_, running) = self.running(asked)?;
-                running.indexer.report_damage(&asked.design.signature);
+                running.indexer.report_damage(&asked.design.signature, snapshot.opening());
                 None
             }
         }
