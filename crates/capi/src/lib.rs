@@ -14,6 +14,7 @@ mod queries;
 mod streaming;
 mod surface;
 mod trial;
+mod wanted;
 
 use std::{io, sync::Arc};
 

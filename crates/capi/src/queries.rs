@@ -55,6 +55,7 @@ use crate::{
     answer::{self, JsonType},
     path::{DESIGN, Target},
     streaming::{self, NodeAnswer},
+    wanted::{HasLeft, Wanted},
 };
 
 /// See the module.
@@ -130,11 +131,12 @@ impl Queries {
         definition.view(request.view).ok_or_else(|| no_view(info, &request))?;
         // What waits holds its body alone: keys take many times the bytes of their text.
         let turn = self.shares.place(request.user, request.body.len()).await?;
+        let wanted = Wanted::default();
         let (began, mut spent) = (Instant::now(), Duration::ZERO);
         let begun = loop {
             let meta = self.gate.metadata();
             let info = judged_again(&meta, &request, &info.uuid)?;
-            if let Some(begun) = self.begin((&meta, info), &request, spent).await? {
+            if let Some(begun) = self.begin((&meta, info), &request, (spent, wanted.has_left())).await? {
                 break begun;
             }
             spent = began.elapsed();
@@ -144,22 +146,22 @@ impl Queries {
             Begun::Rows(rows) => *rows,
         };
         let response = response(&query, &definition, gathered);
-        let functions = self.reducers.of(definition);
+        let functions = self.reducers.of(definition, wanted.has_left());
         let pieces = Arc::clone(self.desk.pieces(reducing));
         Ok(answer::with_text(
             request.kind,
             StatusCode::OK,
-            streaming::body(response, functions, pieces, turn),
+            streaming::body(response, functions, pieces, (wanted, turn)),
         ))
     }
 
     /// Begins its answer by these metadata. Nothing where the design document was replaced meanwhile. `spent`: the time that the query took
-    /// before, until its design document was replaced.
+    /// before, until its design document was replaced. `has_left`: whether the client has.
     async fn begin(
         &self,
         (meta, info): (&Metadata, &BucketInfo),
         request: &Request<'_>,
-        spent: Duration,
+        (spent, has_left): (Duration, HasLeft),
     ) -> Result<Option<Begun>, Refusal> {
         let definition = self.definitions.of(info, request.design)?;
         let place = definition.view(request.view).ok_or_else(|| no_view(info, request))?;
@@ -194,7 +196,7 @@ impl Queries {
         let Some(mut gathered) = asking.gather(wanted).await? else { return Ok(None) };
         gathered.answers = match <[_; 1]>::try_from(gathered.answers) {
             Ok([(name, NodeAnswer::Here(local))]) => {
-                let local = self.alone(local, &mut query, (&definition, reducing)).await?;
+                let local = self.alone(local, &mut query, (&definition, reducing), has_left).await?;
                 vec![(name, NodeAnswer::Here(local))]
             }
             Ok(other) => other.into(),
@@ -209,9 +211,10 @@ impl Queries {
         mut local: Box<Local>,
         query: &mut Query,
         (definition, reducing): (&Arc<Definition>, Option<Reducing>),
+        has_left: HasLeft,
     ) -> Result<Box<Local>, Refusal> {
         query.skip = local.skip(query.skip);
-        let mut functions = self.reducers.of(Arc::clone(definition));
+        let mut functions = self.reducers.of(Arc::clone(definition), has_left);
         let place = Arc::clone(self.desk.pieces(reducing)).acquire_owned().await;
         let place = place.map_err(|error| answer::failed(error.to_string()))?;
         let begun = spawn_blocking(move || {

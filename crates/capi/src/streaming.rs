@@ -7,11 +7,9 @@
 
 use std::{
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
 use axum::body::{Body, Bytes};
@@ -24,7 +22,10 @@ use views::{
     response::{Progress, Response},
 };
 
-use crate::queries::Local;
+use crate::{
+    queries::Local,
+    wanted::{HasLeft, PIECE_TIME, Wanted},
+};
 
 /// About how many bytes a piece has.
 const PIECE_BYTES: usize = 64 << 10;
@@ -95,16 +96,15 @@ impl Source for NodeAnswer {
 }
 
 /// The body of an answer. `functions` reduce what several nodes have of a group. Each piece is made in one of the places of `pieces`, and
-/// `held` is dropped with the body.
+/// `held` is dropped with the body. The client has left once that drops `wanted`.
 pub(crate) fn body<F: Functions + Send + 'static>(
     response: Response<NodeAnswer>,
     functions: F,
     pieces: Arc<Semaphore>,
-    held: impl Send + 'static,
+    (wanted, held): (Wanted, impl Send + 'static),
 ) -> Body {
-    let has_left = Arc::new(AtomicBool::new(false));
-    let making = Making { response, functions, pieces, has_left: Arc::clone(&has_left), is_waiting: false };
-    Body::new(Pieces { next: Some(Box::pin(making.next())), has_left, _held: held })
+    let making = Making { response, functions, pieces, has_left: wanted.has_left(), is_waiting: false };
+    Body::new(Pieces { next: Some(Box::pin(making.next())), _wanted: wanted, _held: held })
 }
 
 /// An answer that is being made.
@@ -112,7 +112,7 @@ struct Making<F> {
     response: Response<NodeAnswer>,
     functions: F,
     pieces: Arc<Semaphore>,
-    has_left: Arc<AtomicBool>,
+    has_left: HasLeft,
     is_waiting: bool,
 }
 
@@ -147,10 +147,11 @@ impl<F: Functions + Send + 'static> Making<F> {
     }
 
     fn piece(mut self) -> (Self, Vec<u8>, Progress) {
-        let (mut piece, mut rows) = (Vec::new(), 0);
+        let (mut piece, mut rows, began) = (Vec::new(), 0, Instant::now());
         let progress = self.response.fill(&mut self.functions, &mut piece, |bytes| {
             rows += 1;
-            bytes >= PIECE_BYTES || rows > PIECE_ROWS || self.has_left.load(Ordering::Relaxed)
+            let is_late = rows > 1 && began.elapsed() >= PIECE_TIME;
+            bytes >= PIECE_BYTES || rows > PIECE_ROWS || is_late || self.has_left.get()
         });
         (self, piece, progress)
     }
@@ -170,18 +171,12 @@ impl<F: Functions + Send + 'static> Making<F> {
 /// The pieces as a body.
 struct Pieces<F, H> {
     next: Option<BoxFuture<'static, Made<F>>>,
-    has_left: Arc<AtomicBool>,
+    _wanted: Wanted,
     _held: H,
 }
 
 // Nothing of it is referred to from within: the future has a place of its own.
 impl<F, H> Unpin for Pieces<F, H> {}
-
-impl<F, H> Drop for Pieces<F, H> {
-    fn drop(&mut self) {
-        self.has_left.store(true, Ordering::Relaxed);
-    }
-}
 
 impl<F: Functions + Send + 'static, H: Send + 'static> HttpBody for Pieces<F, H> {
     type Data = Bytes;

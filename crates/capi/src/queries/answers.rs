@@ -3,10 +3,7 @@
 //! What blocks runs on threads for that, a limited number at a time. An asker that is slow holds none.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -32,6 +29,7 @@ use super::{
     places::Places,
     reducers::{Reducer, Reducers},
 };
+use crate::wanted::{HasLeft, PIECE_TIME, Wanted};
 
 /// Answers that are begun at the same time and wait until an index is as far as they ask.
 const NEWEST: usize = 64;
@@ -63,15 +61,6 @@ pub(crate) struct Desk {
     present: Arc<Places>,
     pieces: Arc<Semaphore>,
     pieces_reduced: Arc<Semaphore>,
-}
-
-/// What is waited for is wanted until this is dropped.
-struct Wanted(Arc<AtomicBool>);
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 impl Desk {
@@ -106,11 +95,11 @@ impl Desk {
         let late = |_| WaitError::Late("too many other queries wait for theirs".to_owned());
         let place = place.map_err(|elapsed| Refused::Failed(late(elapsed).to_string()))?;
         let place = place.map_err(|error| Refused::Failed(error.to_string()))?;
-        let has_left = Arc::new(AtomicBool::new(false));
-        let _wanted = Wanted(Arc::clone(&has_left));
+        let wanted = Wanted::default();
+        let has_left = wanted.has_left();
         let begun = spawn_blocking(move || {
             let _until_it_ends = place;
-            begin(&home, &question, until, &|| !has_left.load(Ordering::Relaxed))
+            begin(&home, &question, until, &|| !has_left.get())
         });
         begun.await.unwrap_or_else(|error| Err(Refused::Failed(error.to_string())))
     }
@@ -135,6 +124,7 @@ impl Answers for ToNodes {
     fn answer(&self, question: Bytes, parts: Parts) -> BoxFuture<'static, Result<(), String>> {
         let (desk, reducers) = (self.desk.clone(), Arc::clone(&self.reducers));
         Box::pin(async move {
+            let wanted = Wanted::default();
             let question = Question::decode(&question).map_err(|error| error.to_string())?;
             let (view, reduces) = (question.view.clone(), question.query.grouping.is_some());
             let local = desk.begin(question).await.map_err(Refused::text)?;
@@ -144,8 +134,8 @@ impl Answers for ToNodes {
                 .and_then(|definition| definition.reducing(definition.view(&view)?));
             let mut first = Vec::new();
             let writer = AnswerWriter::begin(local.rows(), local.incomplete(), &mut first);
-            let functions = local.definition().map(|definition| reducers.of(definition));
-            let mut writing = Some(Writing { local, writer, functions });
+            let functions = local.definition().map(|definition| reducers.of(definition, wanted.has_left()));
+            let mut writing = Some(Writing { local, writer, functions, has_left: wanted.has_left() });
             let gone = |gone: service::Gone| gone.to_string();
             parts.send(first.into()).await.map_err(gone)?;
             while let Some(next) = writing {
@@ -168,12 +158,13 @@ struct Writing {
     local: Local,
     writer: AnswerWriter,
     functions: Option<Reducer>,
+    has_left: HasLeft,
 }
 
 impl Writing {
     /// The next piece, and what writes those behind it.
     fn piece(mut self) -> (Vec<u8>, Option<Self>) {
-        let mut piece = Vec::new();
+        let (mut piece, began) = (Vec::new(), Instant::now());
         for _ in 0..PIECE_ITEMS {
             let next = match &mut self.functions {
                 Some(functions) => self.local.next(functions),
@@ -193,7 +184,7 @@ impl Writing {
                 self.writer.failed(&reason, &mut piece);
                 return (piece, None);
             }
-            if piece.len() >= PIECE_BYTES {
+            if piece.len() >= PIECE_BYTES || began.elapsed() >= PIECE_TIME || self.has_left.get() {
                 break;
             }
         }
@@ -203,10 +194,69 @@ impl Writing {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{PipeReader, Read, pipe};
+
+    use service::Answer;
+
     use super::{
-        super::fixture::{BUCKET, Home, OneBucket, question},
+        super::fixture::{BUCKET, Home, OneBucket, question, reduced_by_a_function, slow},
         *,
     };
+
+    /// Groups of the answer below.
+    const GROUPS: usize = 50;
+    /// What the function takes for each.
+    const CALL: Duration = Duration::from_millis(100);
+
+    /// A node whose function is slow, a question for its groups, and what gets a byte for each call.
+    fn slow_groups() -> (ToNodes, Question, PipeReader) {
+        let home = Home::with_index(reduced_by_a_function(), &[0]);
+        for number in 10..10 + GROUPS {
+            home.state().add(0, &format!("d{number}"), &[&number.to_string()]);
+        }
+        let (calls, writer) = pipe().unwrap();
+        let command = move || slow(("10", "7"), CALL, writer.try_clone().unwrap());
+        let (desk, reducers) = (Desk::new(Arc::new(OneBucket(home))), Reducers::new(Arc::new(command)));
+        let signature = reduced_by_a_function().signature();
+        (ToNodes { desk, reducers }, Question { signature, ..question("group=true", &[0]) }, calls)
+    }
+
+    #[tokio::test]
+    async fn a_piece_of_an_answer_by_a_slow_function_ends_before_the_asker_loses_patience() {
+        let (to_nodes, question, _calls) = slow_groups();
+        let local = to_nodes.desk.begin(question).await.ok().unwrap();
+        let wanted = Wanted::default();
+        let functions = Some(to_nodes.reducers.of(reduced_by_a_function(), wanted.has_left()));
+        let writer = AnswerWriter::begin(local.rows(), local.incomplete(), &mut Vec::new());
+        let writing = Writing { local, writer, functions, has_left: wanted.has_left() };
+        let (piece, rest) = spawn_blocking(|| writing.piece()).await.unwrap();
+        assert!(!piece.is_empty());
+        assert!(rest.is_some(), "all groups take {:?}", CALL * GROUPS as u32);
+    }
+
+    #[tokio::test]
+    async fn functions_are_called_no_more_once_the_asker_has_left() {
+        let (to_nodes, question, mut calls) = slow_groups();
+        let places = Arc::clone(&to_nodes.desk.pieces_reduced);
+        let to_nodes = Arc::new(to_nodes) as Arc<dyn Answers>;
+        let runtime = tokio::runtime::Handle::current();
+        let answer = Answer::of(&runtime, &to_nodes, question.encode().into(), ());
+        let mut call = [0];
+        let (mut calls, called) = spawn_blocking(move || {
+            let called = calls.read(&mut call).unwrap();
+            (calls, called)
+        })
+        .await
+        .unwrap();
+        assert_eq!((called, places.available_permits()), (1, PIECES_REDUCED - 1));
+        drop(answer);
+        let all = places.acquire_many(PIECES_REDUCED as u32);
+        let _all = tokio::time::timeout(TIMEOUT, all).await.unwrap().unwrap();
+        drop(to_nodes);
+        let mut rest = Vec::new();
+        calls.read_to_end(&mut rest).unwrap();
+        assert!(rest.len() < 5, "{} calls of {GROUPS} were made after that", rest.len());
+    }
 
     #[tokio::test]
     async fn a_place_is_waited_for_no_longer_than_the_query_has_time() {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
+    io::PipeWriter,
     path::Path,
+    process::Command,
     sync::{Arc, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
@@ -17,6 +20,10 @@ use views::{
     },
     js::Row,
     query::Parameters,
+    worker::{
+        Settings,
+        wire::{Reply, Request},
+    },
 };
 
 use super::{answers::Homes, here::Holding};
@@ -27,6 +34,12 @@ pub(crate) const BUCKET: &str = "b";
 
 pub(crate) fn definition() -> Arc<Definition> {
     Arc::new(Definition::of(&DesignDocument::parse_unchecked(DESIGN.as_bytes()).unwrap()))
+}
+
+/// The only view has a function that reduces.
+pub(crate) fn reduced_by_a_function() -> Arc<Definition> {
+    let text = r#"{"views":{"v":{"map":"x","reduce":"y"}}}"#;
+    Arc::new(Definition::of(&DesignDocument::parse_unchecked(text.as_bytes()).unwrap()))
 }
 
 /// A question to a node about these vBuckets.
@@ -64,8 +77,13 @@ const BRANCH: VbUuid = VbUuid(1);
 impl Home {
     /// A node that serves these vBuckets, which are empty.
     pub(crate) fn serving(vbs: &[u16]) -> Arc<Self> {
+        Self::with_index(definition(), vbs)
+    }
+
+    /// The same with an index of another design document.
+    pub(crate) fn with_index(definition: Arc<Definition>, vbs: &[u16]) -> Arc<Self> {
         let (fs, memory) = (Arc::new(FaultFs::new(1)), Memory::new(1 << 20));
-        let index = Index::open(fs, Path::new("/i"), definition(), &memory, Options::default()).unwrap();
+        let index = Index::open(fs, Path::new("/i"), definition, &memory, Options::default()).unwrap();
         let copies = vbs.iter().map(|vb| (VbId(*vb), (VbRole::Active, 1, Seqno(0)))).collect();
         let state = State {
             index,
@@ -134,11 +152,11 @@ impl Holding for Home {
     fn look(&self, signature: &Signature, vbs: &VbSet) -> Option<(Option<Snapshot>, VbSet)> {
         let snapshot = self.state().index.snapshot();
         let lacks = vbs.iter().filter(|vb| snapshot.state(*vb).is_none()).collect();
-        (*signature == definition().signature()).then_some((Some(snapshot), lacks))
+        (*signature == snapshot.definition().signature()).then_some((Some(snapshot), lacks))
     }
 
     fn wait_for(&self, signature: &Signature, wanted: &Wants, until: Instant) -> Result<Snapshot, WaitError> {
-        if *signature != definition().signature() {
+        if *signature != self.state().index.snapshot().definition().signature() {
             return Err(WaitError::Unknown);
         }
         loop {
@@ -175,4 +193,39 @@ impl Homes for OneBucket {
         let home = Arc::clone(&self.0) as Arc<dyn Holding>;
         (bucket.0 == BUCKET).then_some(home)
     }
+}
+
+/// What has a shell read a request of this length, and say this.
+pub(crate) fn says(read: usize, reply: &Reply) -> String {
+    let mut frame = Vec::new();
+    reply.encode(&mut frame).unwrap();
+    let mut script = format!("head -c {read} >/dev/null; printf '");
+    frame.iter().for_each(|byte| write!(script, "\\{byte:03o}").unwrap());
+    script + "'; "
+}
+
+/// How long it is on its way to a process.
+pub(crate) fn length(request: &Request<'_>) -> usize {
+    let mut frame = Vec::new();
+    request.encode(&mut frame).unwrap();
+    frame.len()
+}
+
+/// A process that reduces a row after the other, of keys and values as long as these. A call takes so long, and writes a byte to
+/// `calls`.
+pub(crate) fn slow(row: (&str, &str), takes: Duration, calls: PipeWriter) -> Command {
+    let (context, sources) = (0, reduced_by_a_function().sources().clone());
+    let load =
+        length(&Request::Load { context, limits: Settings::default().limits, analysed: false, sources });
+    let mut script = says(0, &Reply::Ready) + &says(load, &Reply::Loaded { context, result: Ok(()) });
+    for id in 1..=100 {
+        let (keys, values) = (Some(vec![row.0]), vec![row.1]);
+        let ask = length(&Request::Reduce { id, context, function: 0, keys, values });
+        let secs = takes.as_secs_f64();
+        script += &format!("head -c {ask} >/dev/null; printf . >&2; sleep {secs}; ");
+        script += &says(0, &Reply::Reduced { id, result: Ok("1".to_owned()) });
+    }
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(script + "cat >/dev/null").stderr(calls);
+    command
 }

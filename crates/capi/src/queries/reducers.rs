@@ -17,6 +17,8 @@ use views::{
     worker::{Host, Job, Report, Settings},
 };
 
+use crate::wanted::HasLeft;
+
 /// Processes at the same time.
 const PROCESSES_MAX: usize = 3;
 /// Processes that are kept for the next query.
@@ -25,7 +27,7 @@ const IDLE_MAX: usize = 2;
 const KNOWN_MAX: usize = 16;
 /// How long a call waits for a process.
 const QUEUE: Duration = Duration::from_secs(30);
-/// Between two looks at whether the node stops.
+/// Between two looks at whether the node stops, or nobody waits for the answer any longer.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The processes.
@@ -52,9 +54,9 @@ impl Reducers {
         Arc::new(Self { command, state: Mutex::default(), freed: Condvar::new() })
     }
 
-    /// What reduces for one query.
-    pub(crate) fn of(self: &Arc<Self>, definition: Arc<Definition>) -> Reducer {
-        Reducer { all: Arc::clone(self), definition }
+    /// What reduces for one query, until the one who asks has left.
+    pub(crate) fn of(self: &Arc<Self>, definition: Arc<Definition>, has_left: HasLeft) -> Reducer {
+        Reducer { all: Arc::clone(self), definition, has_left }
     }
 
     /// Ends the processes. Calls under way fail.
@@ -70,12 +72,15 @@ impl Reducers {
     }
 
     /// A process, best one that knows the functions.
-    fn take(&self, signature: &Signature) -> Result<Worker, Failure> {
+    fn take(&self, signature: &Signature, has_left: &HasLeft) -> Result<Worker, Failure> {
         let until = Instant::now() + QUEUE;
         let mut state = self.lock();
         loop {
             if state.is_stopping {
                 return Err(ended("the node stops"));
+            }
+            if has_left.get() {
+                return Err(ended("nobody waits for the answer"));
             }
             if state.busy < PROCESSES_MAX {
                 state.busy += 1;
@@ -88,7 +93,7 @@ impl Reducers {
             if left.is_zero() {
                 return Err(Failure::new(FailureKind::Timeout, "no process for reductions was free in time"));
             }
-            state = self.freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.freed.wait_timeout(state, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -118,13 +123,14 @@ fn ended(text: &str) -> Failure {
 pub(crate) struct Reducer {
     all: Arc<Reducers>,
     definition: Arc<Definition>,
+    has_left: HasLeft,
 }
 
 impl Functions for Reducer {
     fn reduce(&mut self, function: usize, keys: Option<&[&str]>, values: &[&str]) -> Result<String, Failure> {
         let function = u16::try_from(function).map_err(|_| ended("no such reduction"))?;
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        let worker = self.all.take(&self.definition.signature())?;
+        let worker = self.all.take(&self.definition.signature(), &self.has_left)?;
         let was_used = !worker.known.is_empty();
         let mut turn = Turn { all: &self.all, worker: Some(worker), is_sound: false };
         let ask =
@@ -192,29 +198,15 @@ impl Turn<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fmt::Write as _,
-        sync::atomic::{AtomicUsize, Ordering::SeqCst},
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use views::worker::wire::{Reply, Request};
 
-    use super::{super::fixture::definition, *};
-
-    /// What has a shell read a request of this length, and say this.
-    fn says(read: usize, reply: &Reply) -> String {
-        let mut frame = Vec::new();
-        reply.encode(&mut frame).unwrap();
-        let mut script = format!("head -c {read} >/dev/null; printf '");
-        frame.iter().for_each(|byte| write!(script, "\\{byte:03o}").unwrap());
-        script + "'; "
-    }
-
-    fn length(request: &Request<'_>) -> usize {
-        let mut frame = Vec::new();
-        request.encode(&mut frame).unwrap();
-        frame.len()
-    }
+    use super::{
+        super::fixture::{definition, length, says},
+        *,
+    };
+    use crate::wanted::Wanted;
 
     /// A process that answers one reduction after the other so.
     fn process(answers: &[Result<&str, FailureKind>]) -> Command {
@@ -233,6 +225,37 @@ mod tests {
     }
 
     #[test]
+    fn a_function_is_not_called_for_an_answer_that_nobody_waits_for() {
+        let started = Arc::new(AtomicUsize::new(0));
+        let starts = Arc::clone(&started);
+        let all = Reducers::new(Arc::new(move || {
+            starts.fetch_add(1, SeqCst);
+            process(&[Ok("1")])
+        }));
+        let told = |has_left: HasLeft| {
+            let reduced = all.of(definition(), has_left).reduce(0, None, &["1"]);
+            reduced.map_err(|failure| failure.kind)
+        };
+        let wanted = Wanted::default();
+        let (waiting, later) = (wanted.has_left(), wanted.has_left());
+        // One that waits for a process stops waiting.
+        all.lock().busy = PROCESSES_MAX;
+        let waited = std::thread::scope(|scope| {
+            let (begin, told) = (Instant::now(), &told);
+            let waits = scope.spawn(move || told(waiting));
+            std::thread::park_timeout(Duration::from_millis(100));
+            assert!(!waits.is_finished());
+            drop(wanted);
+            assert_eq!(waits.join().unwrap(), Err(FailureKind::Ended));
+            begin.elapsed()
+        });
+        assert!(waited < QUEUE, "{waited:?}");
+        all.lock().busy = 0;
+        assert_eq!((told(later), started.load(SeqCst)), (Err(FailureKind::Ended), 0));
+        assert_eq!((told(HasLeft::default()), started.load(SeqCst)), (Ok("1".to_owned()), 1));
+    }
+
+    #[test]
     fn a_process_that_is_short_of_memory_is_replaced_and_a_fresh_one_is_asked() {
         use FailureKind::{Memory, Thrown};
         let started = Arc::new(AtomicUsize::new(0));
@@ -243,7 +266,7 @@ mod tests {
             2 => process(&[Err(Memory), Ok("nobody asks it again")]),
             _ => process(&[Ok("3")]),
         }));
-        let mut reducer = all.of(definition());
+        let mut reducer = all.of(definition(), HasLeft::default());
         let mut told = || {
             let reduced = reducer.reduce(0, None, &["1"]);
             (reduced.map_err(|failure| failure.kind), started.load(SeqCst))

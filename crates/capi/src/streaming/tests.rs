@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        atomic::AtomicUsize,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
     time::{Duration, Instant},
@@ -114,7 +114,8 @@ fn text(
     functions: impl Functions + Send + 'static,
 ) -> String {
     runtime.block_on(async {
-        let bytes = to_bytes(body(response, functions, pieces(), ()), usize::MAX).await.unwrap();
+        let bytes =
+            to_bytes(body(response, functions, pieces(), (Wanted::default(), ())), usize::MAX).await.unwrap();
         String::from_utf8(bytes.to_vec()).unwrap()
     })
 }
@@ -278,7 +279,7 @@ fn an_endless_answer_takes_little_memory_and_ends_with_its_client() {
         there(name, &asked, None, answer)
     };
     let response = Response::new(&asked, [source("one"), source("two")], None);
-    let mut body = Box::pin(body(response, NoFunctions, pieces(), ()));
+    let mut body = Box::pin(body(response, NoFunctions, pieces(), (Wanted::default(), ())));
     let mut taken = 0;
     while taken < 4 << 20 {
         let piece = std::future::poll_fn(|context| body.as_mut().poll_frame(context));

@@ -27,7 +27,7 @@ use super::{
     },
     *,
 };
-use crate::{answer::JsonType, streaming};
+use crate::{answer::JsonType, streaming, wanted::Wanted};
 
 /// The metadata that every node knows.
 struct Known(Mutex<Arc<Metadata>>);
@@ -221,7 +221,8 @@ impl World {
         self.runtime.block_on(async {
             let gathered = asking.gather(all).await?.expect("the design document is not replaced");
             let response = Response::new(&query, gathered.answers, None);
-            let body = streaming::body(response, NoFunctions, Arc::new(Semaphore::new(1)), ());
+            let body =
+                streaming::body(response, NoFunctions, Arc::new(Semaphore::new(1)), (Wanted::default(), ()));
             let bytes = to_bytes(body, usize::MAX).await.unwrap();
             Ok(String::from_utf8(bytes.to_vec()).unwrap())
         })
