@@ -12,15 +12,15 @@ use views::refusal::Refusal;
 /// How long the leader is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What `answer` makes of the metadata. Where that is 404, it is made once more by metadata that are known to be new enough. `timeout` is
-/// how long the client waits, where it says so.
+/// What `answer` makes of the metadata. Where that is 404, it is made once more by metadata that are known to be new enough. `timeout`
+/// tells how long the client waits, where it says so.
 ///
 /// # Errors
 /// Those of `answer`, and 503 where nobody says in time what was agreed on.
 pub(crate) async fn by_newest<A, F>(
     gate: &dyn Gate,
     meta: &Arc<Metadata>,
-    timeout: impl FnOnce() -> Option<Duration>,
+    timeout: impl Future<Output = Option<Duration>>,
     answer: impl Fn(Arc<Metadata>) -> F,
 ) -> Result<A, Refusal>
 where
@@ -30,7 +30,7 @@ where
         Err(refused) if refused.status == 404 => refused,
         answered => return answered,
     };
-    if !gate.catches_up_within(timeout().unwrap_or(PATIENCE).min(PATIENCE)).await {
+    if !gate.catches_up_within(timeout.await.unwrap_or(PATIENCE).min(PATIENCE)).await {
         return Err(unknown(&refused));
     }
     let now = gate.metadata();
@@ -77,15 +77,10 @@ mod tests {
             let looks = AtomicUsize::new(0);
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let meta = self.metadata();
-            let told = runtime.block_on(by_newest(
-                self,
-                &meta,
-                || timeout,
-                |meta| {
-                    looks.fetch_add(1, SeqCst);
-                    std::future::ready(if meta.rev < 2 { Err(not_found("missing")) } else { Ok(meta.rev) })
-                },
-            ));
+            let told = runtime.block_on(by_newest(self, &meta, std::future::ready(timeout), |meta| {
+                looks.fetch_add(1, SeqCst);
+                std::future::ready(if meta.rev < 2 { Err(not_found("missing")) } else { Ok(meta.rev) })
+            }));
             (told, looks.into_inner())
         }
     }

@@ -6,6 +6,7 @@
 //!   the rows.
 
 mod answers;
+mod asked;
 mod definitions;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -23,10 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{
-    body::Bytes,
-    http::{HeaderMap, Method, StatusCode, header},
-};
+use axum::{body::Bytes, http::StatusCode};
 use base::{BucketUuid, NodeId};
 use cluster::{
     BucketInfo, Metadata,
@@ -38,12 +36,12 @@ use tokio::task::spawn_blocking;
 use views::{
     design::is_development,
     index::{Definition, Reducing, VbSet, wire::Question},
-    query::{Body, Parameters, Query},
+    query::Query,
     refusal::Refusal,
     response::Response,
 };
 
-pub(crate) use self::{answers::Homes, here::Local, homes::OfNode};
+pub(crate) use self::{answers::Homes, asked::timeout, here::Local, homes::OfNode};
 use self::{
     answers::{Desk, ToNodes},
     definitions::Definitions,
@@ -53,7 +51,7 @@ use self::{
 };
 use crate::{
     answer::{self, JsonType},
-    path::{DESIGN, Target},
+    path::DESIGN,
     streaming::{self, NodeAnswer},
     wanted::{HasLeft, Wanted},
 };
@@ -94,7 +92,7 @@ enum Begun {
 
 /// Answers of nodes, and what they are answers to.
 struct Rows {
-    query: Query,
+    query: Arc<Query>,
     definition: Arc<Definition>,
     reducing: Option<Reducing>,
     gathered: Gathered,
@@ -165,8 +163,9 @@ impl Queries {
     ) -> Result<Option<Begun>, Refusal> {
         let definition = self.definitions.of(info, request.design)?;
         let place = definition.view(request.view).ok_or_else(|| no_view(info, request))?;
-        let mut query = parameters(request.parts, &request.body)?.query(place.reduction.is_some())?;
+        let mut query = asked::query(request.parts, &request.body, place.reduction.is_some()).await?;
         query.connection_timeout = left(query.connection_timeout, spent)?;
+        let mut query = Arc::new(query);
         let reducing = query.grouping.and_then(|_| definition.reducing(place));
         let own = meta.nodes.iter().find(|node| node.uuid == self.gate.this_node_uuid());
         let served = own.map(|node| plan::served_by(info, node.id)).unwrap_or_default();
@@ -189,14 +188,17 @@ impl Queries {
                 signature: definition.signature(),
                 view: request.view.to_owned(),
                 vbs: VbSet::default(),
-                query: Arc::new(query.clone()),
+                query: Arc::clone(&query),
             },
             reducing,
         };
         let Some(mut gathered) = asking.gather(wanted).await? else { return Ok(None) };
+        // The questions to nodes shared the query, which has no other owner from here on.
+        drop(asking);
         gathered.answers = match <[_; 1]>::try_from(gathered.answers) {
             Ok([(name, NodeAnswer::Here(local))]) => {
-                let local = self.alone(local, &mut query, (&definition, reducing), has_left).await?;
+                let local =
+                    self.alone(local, Arc::make_mut(&mut query), (&definition, reducing), has_left).await?;
                 vec![(name, NodeAnswer::Here(local))]
             }
             Ok(other) => other.into(),
@@ -281,29 +283,6 @@ fn left(millis: Option<u64>, spent: Duration) -> Result<Option<u64>, Refusal> {
         }
         Ok(left) => Ok(Some(left)),
     }
-}
-
-/// How long the sender of a request for rows waits, where it says so.
-pub(crate) fn timeout(
-    target: Target<'_>,
-    parts: &axum::http::request::Parts,
-    body: &[u8],
-) -> Option<Duration> {
-    let Target::View(..) = target else { return None };
-    let query = parameters(parts, body).and_then(|parameters| parameters.query(true)).ok()?;
-    query.connection_timeout.map(Duration::from_millis)
-}
-
-/// The parameters of a request, which a POST has in its body as well.
-fn parameters(parts: &axum::http::request::Parts, body: &[u8]) -> Result<Parameters, Refusal> {
-    let query = parts.uri.query().unwrap_or_default();
-    let content_type = content_type(&parts.headers);
-    let body = (parts.method == Method::POST).then_some(Body { content_type, bytes: body });
-    Parameters::parse(query, body)
-}
-
-fn content_type(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok())
 }
 
 /// Couchbase says it in one way where it asks one node, and in another where it asks several.

@@ -102,7 +102,7 @@ impl Views {
         let told = if is_change || database.is_vbucket || target == Target::Nothing {
             asked(Arc::clone(&meta)).await
         } else {
-            let timeout = || queries::timeout(target, parts, &body);
+            let timeout = queries::timeout(target, parts, &body);
             by_newest(&*self.context.gate, &meta, timeout, asked).await
         };
         told.unwrap_or_else(|refused| answer::refused(kind, &refused))
