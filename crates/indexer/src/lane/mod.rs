@@ -5,6 +5,7 @@
 
 mod mapping;
 mod member;
+mod orders;
 mod rest;
 mod streams;
 
@@ -399,14 +400,11 @@ impl Runner {
 
     fn change(&mut self, parts: Vec<Part>, now: Duration) {
         let mut left = groups(parts, self.at_once);
-        while let Some(group) = left.pop_front() {
+        loop {
             if self.shared.now().saturating_sub(now) >= LOOKS && self.has_orders() {
-                // A design document may be gone by now. Feeds that are opened again tell the rest once more.
-                for part in group.iter().chain(left.iter().flatten()) {
-                    self.streams.close(part.vb);
-                }
-                return;
+                left = self.leave_batch(left);
             }
+            let Some(group) = left.pop_front() else { return };
             let documents: usize = group.iter().map(|part| part.documents.len()).sum();
             let bytes_max = if documents > 1 { self.setup.batches.rows_bytes } else { usize::MAX };
             match self.change_all(&group, bytes_max, now) {
@@ -431,10 +429,6 @@ impl Runner {
                 Finished::Stops => return,
             }
         }
-    }
-
-    fn has_orders(&self) -> bool {
-        self.generation != Some(self.shared.state.lock().desk.generation())
     }
 
     /// Has each index changed by a group of parts, one after the other, so that no more than the rows of one are in memory.

@@ -46,6 +46,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_copy_is_indexed_before_it_takes_over", following::a_copy_is_indexed_before_it_takes_over),
     ("a_copy_lacks_its_index_until_that_is_close", following::a_copy_lacks_its_index_until_that_is_close),
     ("a_copy_may_take_over_at_any_time", following::a_copy_may_take_over_at_any_time),
+    (
+        "a_copy_is_indexed_once_however_often_a_lane_is_called",
+        following::a_copy_is_indexed_once_however_often_a_lane_is_called,
+    ),
 ];
 
 fn an_index_is_a_map_over_the_bucket() {

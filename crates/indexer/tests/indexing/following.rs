@@ -7,7 +7,7 @@ use engine::{
     Bucket, BucketOptions, Feed, FeedOptions, FeedStep, Inflow, Notifier, ReplicaItem, ReplicaKind,
     ReplicaMarker, ReplicaStart, Store, Topology, VbHistory, Waiter, Work,
 };
-use settee_indexer::Change;
+use settee_indexer::{Change, Lane};
 
 use crate::{
     alarms::now,
@@ -225,6 +225,35 @@ pub(crate) fn a_copy_lacks_its_index_until_that_is_close() {
     world.poll("an index that is close", || lacking(&world).is_empty().then_some(()));
     world.come(vb);
     world.check(MANY);
+}
+
+/// Takes its time over each document.
+const SLOW: &str = r#"{"views":{"n":{"map":"function (doc, meta) { var end = Date.now() + 100; while (Date.now() < end); emit(doc.n, null); }"}}}"#;
+
+pub(crate) fn a_copy_is_indexed_once_however_often_a_lane_is_called() {
+    let mut world = World::new(&[("b", SLOW)]);
+    // Each document is indexed by itself, so that a batch takes longer than a lane goes without a look at its orders.
+    (world.rows_bytes, world.batch_documents) = (1, 8);
+    world.start();
+    world.check(SLOW);
+    world.poll("the first lane", || (world.status_of(SLOW)?.lane == Lane::Front).then_some(()));
+    let (elsewhere, vb, other) = (Elsewhere::new(9), VbId(3), VbId(4));
+    world.empty(vb);
+    elsewhere.serve(vb, 1);
+    (0..20).for_each(|n| elsewhere.store(vb, &format!("e{n}"), n));
+    let term = world.follow(vb, Change::Gone);
+    elsewhere.stream(&world.bucket, vb, term, usize::MAX);
+    world.indexer().hear(vb, Change::Following);
+    let signature = document(SLOW).signature();
+    world.poll("the copy's index", || {
+        world.indexer().hear(other, Change::Served);
+        let begun = world.status_of(SLOW).map_or(0, |status| status.begun);
+        assert!(begun <= 1, "it began {begun} times");
+        let snapshot = world.indexer().snapshot(&signature)?;
+        (snapshot.state(vb)?.seqno >= world.bucket.vb_history(vb).unwrap().told_to).then_some(())
+    });
+    world.come(vb);
+    world.check(SLOW);
 }
 
 /// A copy is fed in parts, loses its active copy, goes back, crashes with its node, and takes over at some time. The
