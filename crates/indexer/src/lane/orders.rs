@@ -12,7 +12,7 @@ impl Runner {
         self.generation != Some(self.shared.state.lock().desk.generation())
     }
 
-    /// Gives up what is left of a batch, as far as feeds that are opened again tell it once more, and tells what is still to be done. A copy
+    /// Gives up what is left of a batch, as far as feeds that are opened again tell it once more. Returns what is still to be done: a copy
     /// that follows would be begun anew inside of a snapshot, by each order. Indexes that are to go are not kept for that.
     pub(super) fn leave_batch(&mut self, left: VecDeque<Vec<Part>>) -> VecDeque<Vec<Part>> {
         self.let_go_of_removed();
