@@ -14,7 +14,7 @@ from settee import ROOT
 from settee.node import PASSWORD, USERNAME, Node, scratch
 from settee.rest import Rest
 
-from . import measure
+from . import measure, seeing_report
 from .servers import BUCKET, MEMORY_MB, SetteeEphemeral, wait_for_port
 
 sys.path.insert(0, str(ROOT / "compat" / "console"))
@@ -24,8 +24,6 @@ from teller import Teller  # noqa: E402
 VALUE_BYTES, CONNECTIONS = 100, 50
 # Threads that carry out operations.
 DATA_THREADS = "settee-data"
-# A turn of 20 ms with fewer operations was not one of the measurement.
-BUSY_OPERATIONS = 200
 # Between two looks from outside. Prometheus asks every 15 s unless it is told otherwise, and an open console every few seconds.
 LOOK_SECONDS = 5.0
 CONSOLE = (
@@ -123,14 +121,6 @@ class Seen(SetteeEphemeral):
         return nanos / 1e9
 
 
-def turns_of(path, offset):
-    """The turns that were written behind a place of the file, and that were busy: nanoseconds and operations, out and in."""
-    with open(path, encoding="ascii") as file:
-        file.seek(offset)
-        lines = [[int(number) for number in line.split()] for line in file if line.endswith("\n")]
-    return [line for line in lines if len(line) == 4 and min(line[1], line[3]) >= BUSY_OPERATIONS]
-
-
 def in_turns(options, folder):
     """What of each case was measured with the switches by turns."""
     found, path = [], folder / "turns"
@@ -144,7 +134,7 @@ def in_turns(options, folder):
                 measure.progress(name)
                 offset = os.path.getsize(path)
                 measure.compare(options, [server], operation, VALUE_BYTES, CONNECTIONS, pipeline)
-                found.append({"case": name, "turns": turns_of(path, offset)})
+                found.append({"case": name, "turns": seeing_report.turns_of(path, offset)})
     return found
 
 

@@ -4,7 +4,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from . import seeing, seeing_report
+from . import seeing_report
 
 
 def turns(*more):
@@ -39,8 +39,8 @@ class Cost(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "turns"
             path.write_text("1 2 3 4\n20000000 2000 20000000 1990\n20000000 1000 200 3\n20000000 2100 20000000 20", encoding="ascii")
-            self.assertEqual(seeing.turns_of(path, 0), [[20000000, 2000, 20000000, 1990]])
-            self.assertEqual(seeing.turns_of(path, 8 + 29), [])
+            self.assertEqual(seeing_report.turns_of(path, 0), [[20000000, 2000, 20000000, 1990]])
+            self.assertEqual(seeing_report.turns_of(path, 8 + 29), [])
 
 
 if __name__ == "__main__":
