@@ -15,7 +15,7 @@ pub(crate) const PIECE_TIME: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Wanted(HasLeft);
 
-/// Whether the one who waits has left.
+/// Whether the asker, which waits for an answer, has left.
 #[derive(Clone, Default)]
 pub(crate) struct HasLeft(Arc<AtomicBool>);
 

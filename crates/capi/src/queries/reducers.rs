@@ -54,7 +54,7 @@ impl Reducers {
         Arc::new(Self { command, state: Mutex::default(), freed: Condvar::new() })
     }
 
-    /// What reduces for one query, until the one who asks has left.
+    /// What reduces for one query, until its asker has left.
     pub(crate) fn of(self: &Arc<Self>, definition: Arc<Definition>, has_left: HasLeft) -> Reducer {
         Reducer { all: Arc::clone(self), definition, has_left }
     }
