@@ -171,8 +171,7 @@ impl Control {
     }
 
     fn certificate_ends(&self, now_secs: u64) -> Option<Holds> {
-        let pem = self.certificate_pem()?;
-        let ends = cluster::x509::Certificate::of_pem(&pem)?.not_after;
+        let ends = self.alerting().certificate_end(self.certificate_pem()?)?;
         // Both are in one form, in which the later time is the greater text.
         (ends.as_str() < admin::rfc3339((now_secs + CERTIFICATE_SOON) * 1_000).as_str()).then(|| {
             let day = ends.split('T').next().unwrap_or_default();

@@ -71,7 +71,8 @@ impl Resident {
     }
 }
 
-/// What the allocator keeps of what it was given back. It looks through all that is free for this: nothing for a hot path.
+/// What the allocator keeps of what it was given back. It looks through all that is free for this, and puts small pieces
+/// together: nothing for a hot path, and not for each second either.
 #[cfg(target_env = "gnu")]
 pub(crate) fn allocator_free_bytes() -> u64 {
     // SAFETY: the call takes the allocator's own locks and returns numbers.

@@ -52,6 +52,25 @@ pub struct NodeAccount {
 pub(crate) struct Process {
     pub(crate) allocator_free: u64,
     pub(crate) resident: machine::Resident,
+    /// When the allocator was asked: what was resident then, and how many looks ago that was.
+    asked: (u64, u32),
+}
+
+/// The allocator takes long to answer: each second that was a tenth of all that ran beside operations. It is asked where more
+/// or less is resident by so many bytes, and after so many looks.
+const ASKED_BYTES: u64 = 1 << 20;
+const ASKED_LOOKS: u32 = 10;
+
+impl Process {
+    fn next(self, resident: machine::Resident, allocator_free_bytes: impl FnOnce() -> u64) -> Self {
+        let (was_resident, looks) = self.asked;
+        let is_due = resident.all.abs_diff(was_resident) >= ASKED_BYTES || looks >= ASKED_LOOKS;
+        if is_due {
+            Self { allocator_free: allocator_free_bytes(), resident, asked: (resident.all, 1) }
+        } else {
+            Self { resident, asked: (was_resident, looks + 1), ..self }
+        }
+    }
 }
 
 impl NodeAccount {
@@ -67,8 +86,7 @@ impl NodeAccount {
 
     /// Asks the allocator and the operating system: nothing for a data-plane loop.
     pub fn look_at_process(&self) {
-        let allocator_free = machine::allocator_free_bytes();
-        let process = Process { allocator_free, resident: machine::Resident::read() };
+        let process = self.process().next(machine::Resident::read(), machine::allocator_free_bytes);
         *self.process.lock() = process;
     }
 }
@@ -150,5 +168,26 @@ mod tests {
         assert_eq!(account.of(NodePool::Forwarding), 30);
         drop(other);
         assert_eq!(account.of(NodePool::Forwarding), 0);
+    }
+
+    #[test]
+    fn the_allocator_is_asked_where_memory_has_moved_and_now_and_then() {
+        let resident = |all| machine::Resident { all, of_files: 0 };
+        let mut asked = 0;
+        let mut process = Process::default();
+        let mut look = |all| {
+            process = process.next(resident(all), || {
+                asked += 1;
+                asked
+            });
+            (process.allocator_free, process.resident.all)
+        };
+        assert_eq!(look(50 << 20), (1, 50 << 20));
+        for _ in 1..ASKED_LOOKS {
+            assert_eq!(look((50 << 20) + 4_096), (1, (50 << 20) + 4_096));
+        }
+        assert_eq!(look(50 << 20).0, 2);
+        assert_eq!(look(51 << 20).0, 3);
+        assert_eq!(look(50 << 20).0, 4);
     }
 }

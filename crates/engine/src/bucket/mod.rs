@@ -73,6 +73,8 @@ pub struct Bucket {
     pub(crate) role_changes: Mutex<()>,
     pub(crate) shards: Box<[Shard]>,
     slots: Box<[Slot]>,
+    /// Role and term of each vBucket, side by side: many look through all of them, and slots lie a page apart.
+    pub(crate) role_states: Box<[RoleState]>,
     pub(crate) notifier: Arc<dyn Notifier>,
     pub(crate) expiry_pager: Mutex<ExpiryPager>,
     pub(crate) item_pager: Mutex<ItemPager>,
@@ -116,6 +118,7 @@ impl Bucket {
         let mut stores = stores.into_iter();
         let mut shards = Vec::with_capacity(options.shards);
         let mut slots: Vec<Option<Slot>> = (0..options.vbuckets).map(|_| None).collect();
+        let role_states: Box<[RoleState]> = (0..options.vbuckets).map(|_| RoleState::default()).collect();
         let mut recorded = Vec::with_capacity(options.shards);
         for index in 0..options.shards {
             let opened = open_shard(&options, index, stores.next(), &manifest, now);
@@ -123,10 +126,9 @@ impl Bucket {
             recorded.extend(shard.store.clone().map(|store| (store, before)));
             for v in vbuckets {
                 let number = usize::from(v.id.get());
-                let role_state = RoleState::new(v.role, v.term);
-                let slot = Slot { hint: v.table.hint(), role_state, vb: Mutex::new(v) };
-                if let Some(place) = slots.get_mut(number) {
-                    *place = Some(slot);
+                if let Some((place, role_state)) = slots.get_mut(number).zip(role_states.get(number)) {
+                    role_state.set(v.role, v.term);
+                    *place = Some(Slot { hint: v.table.hint(), vb: Mutex::new(v) });
                 }
             }
             shards.push(shard);
@@ -140,6 +142,7 @@ impl Bucket {
             role_changes: Mutex::default(),
             shards: shards.into(),
             slots: slots.into_iter().flatten().collect(),
+            role_states,
             notifier,
             expiry_pager: Mutex::default(),
             item_pager: Mutex::default(),

@@ -34,7 +34,7 @@ use crate::{
         chains::{Chains, Topology},
         failover_table::{FailoverTable, branch_uuid, mix},
         locks::Locks,
-        slot::Slot,
+        slot::RoleState,
     },
 };
 
@@ -85,7 +85,7 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket` when there is no such vBucket at all.
     pub fn vb_role(&self, vb: VbId) -> Result<(VbRole, u64), Status> {
-        Ok(self.slot(vb)?.0.role_state.get())
+        self.role_states.get(usize::from(vb.get())).map(RoleState::get).ok_or(Status::NotMyVbucket)
     }
 
     /// How a vBucket stands.
@@ -206,7 +206,7 @@ impl Bucket {
             return Err(Status::Invalid);
         }
         if v.role == VbRole::Active {
-            self.change_topology(slot, &mut v, wanted.term, wanted.topology.clone(), &mut deferred);
+            self.change_topology(&mut v, wanted.term, wanted.topology.clone(), &mut deferred);
             return Ok(None);
         }
         let is_all_there_is = wanted.topology.chains.iter().all(|chain| chain.len() == 1);
@@ -282,7 +282,7 @@ impl Bucket {
         let mut deferred = self.deferred(shard);
         let mut v = slot.vb.lock();
         v.raise_high_prepared(env.is_persistent(), &mut deferred);
-        self.set_role(slot, &mut v, VbRole::Active, wanted.term, &mut deferred);
+        self.set_role(&mut v, VbRole::Active, wanted.term, &mut deferred);
     }
 
     /// Changes whose copies of an active vBucket count. A later term begins with it: acknowledgements of the one before are
@@ -299,7 +299,7 @@ impl Bucket {
             if v.role != VbRole::Active {
                 return Err(Status::NotMyVbucket);
             }
-            self.change_topology(slot, &mut v, term, topology, &mut deferred);
+            self.change_topology(&mut v, term, topology, &mut deferred);
         }
         self.complete_prepares(slot, shard, now);
         Ok(())
@@ -307,7 +307,6 @@ impl Bucket {
 
     fn change_topology(
         &self,
-        slot: &Slot,
         v: &mut VBucket,
         term: u64,
         topology: Topology,
@@ -315,7 +314,7 @@ impl Bucket {
     ) {
         if term > v.term {
             v.chains = Chains::new(topology);
-            self.set_role(slot, v, VbRole::Active, term, deferred);
+            self.set_role(v, VbRole::Active, term, deferred);
         } else if *v.chains.topology() != topology {
             v.chains = v.chains.followed_by(topology);
         }
@@ -351,10 +350,10 @@ impl Bucket {
             VbRole::Active => {
                 v.locks = Locks::default();
                 v.events.hand_over();
-                self.set_role(slot, &mut v, VbRole::Sealed, term, &mut deferred);
+                self.set_role(&mut v, VbRole::Sealed, term, &mut deferred);
             }
             VbRole::Sealed if v.term == term => {}
-            VbRole::Sealed => self.set_role(slot, &mut v, VbRole::Sealed, term, &mut deferred),
+            VbRole::Sealed => self.set_role(&mut v, VbRole::Sealed, term, &mut deferred),
             VbRole::Dead | VbRole::Replica => return Err(Status::NotMyVbucket),
         }
         Ok(v.high_seqno)
@@ -402,7 +401,7 @@ impl Bucket {
         if (v.role, v.term) == (role, term) {
             return Ok(());
         }
-        self.end_role(slot, &mut v, (role, term), shard, &mut deferred);
+        self.end_role(&mut v, (role, term), shard, &mut deferred);
         Ok(())
     }
 
@@ -421,14 +420,13 @@ impl Bucket {
         let mut v = slot.vb.lock();
         // What it was to be emptied for was said in that life.
         shard.to_reset.lock().remove(&vb);
-        self.end_role(slot, &mut v, (VbRole::Dead, 0), shard, &mut deferred);
+        self.end_role(&mut v, (VbRole::Dead, 0), shard, &mut deferred);
         v.may_lack = true;
         Ok(())
     }
 
     fn end_role(
         &self,
-        slot: &Slot,
         v: &mut VBucket,
         (role, term): (VbRole, u64),
         shard: &Shard,
@@ -445,7 +443,7 @@ impl Bucket {
             v.pending.take_waiters().into_iter().for_each(|waiter| deferred.wake(waiter));
             v.persistence_waiters.drain(..).for_each(|entry| deferred.wake(entry.1));
         }
-        self.set_role(slot, v, role, term, deferred);
+        self.set_role(v, role, term, deferred);
     }
 
     /// Has go what a dead vBucket holds: it is nothing then, and never was anything. Where there is a disk the flusher does it some
@@ -485,16 +483,11 @@ impl Bucket {
         Ok(())
     }
 
-    fn set_role(
-        &self,
-        slot: &Slot,
-        v: &mut VBucket,
-        role: VbRole,
-        term: u64,
-        deferred: &mut DeferredEffects<'_>,
-    ) {
+    fn set_role(&self, v: &mut VBucket, role: VbRole, term: u64, deferred: &mut DeferredEffects<'_>) {
         (v.role, v.term, v.draining_since) = (role, term, None);
-        slot.role_state.set(role, term);
+        if let Some(role_state) = self.role_states.get(usize::from(v.id.get())) {
+            role_state.set(role, term);
+        }
         v.following.shut();
         // Feeds are to look who tells them what.
         v.checkpoint.wake_all().into_iter().for_each(|waiter| deferred.wake(waiter));

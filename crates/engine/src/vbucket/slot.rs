@@ -27,11 +27,10 @@ pub(crate) trait Home: Send + Sync {
 #[repr(align(128))]
 pub(crate) struct Slot {
     pub(crate) hint: Arc<TableHint>,
-    pub(crate) role_state: RoleState,
     pub(crate) vb: Mutex<VBucket>,
 }
 
-/// Bits of a slot's word that tell the role; the term is above them.
+/// Bits of a word that tell the role; the term is above them.
 const ROLE_BITS: u32 = 2;
 
 /// Role and term of a vBucket, for a reader that does not hold its lock.
@@ -39,10 +38,6 @@ const ROLE_BITS: u32 = 2;
 pub(crate) struct RoleState(AtomicU64);
 
 impl RoleState {
-    pub(crate) fn new(role: VbRole, term: u64) -> Self {
-        Self(AtomicU64::new(pack(role, term)))
-    }
-
     pub(crate) fn set(&self, role: VbRole, term: u64) {
         // Pairs with the load: a reader that sees what was made in a role sees the role.
         self.0.store(pack(role, term), Ordering::SeqCst);
