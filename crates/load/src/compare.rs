@@ -68,9 +68,9 @@ impl Median {
     }
 }
 
-/// A process that rests still wakes up for its timers: a node with 1,024 vBuckets takes a twentieth of a slow core. More than this share
-/// is work.
-const RESTING: f64 = 0.1;
+/// A process that rests still wakes up for its timers: a node with 1,024 vBuckets takes a tenth of a slow core, more if many watch it.
+/// More than this share is work.
+const RESTING: f64 = 0.2;
 const LOOK: Duration = Duration::from_millis(200);
 /// Looks in a row that must find it resting.
 const QUIET: u32 = 3;
