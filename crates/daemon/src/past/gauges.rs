@@ -3,8 +3,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::{CString, OsStr},
-    os::unix::ffi::OsStrExt,
+    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -58,7 +57,9 @@ struct LastSecond {
 }
 
 pub(crate) struct Gauges {
-    data_dir: CString,
+    data_dir: PathBuf,
+    /// The same, open; none where it cannot be opened. Then nothing is known of its disk.
+    folder: Option<File>,
     history_folder: PathBuf,
     seconds: Mutex<LastSecond>,
     history: History,
@@ -71,13 +72,13 @@ pub(crate) struct Gauges {
 
 impl Gauges {
     pub(crate) fn new(data_dir: &Path) -> Self {
-        // A path that holds a zero byte could not have been opened; an empty one reads as "no figures".
         let history_folder = data_dir.join(data_dir::HISTORY);
-        let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
+        let folder = File::open(data_dir).ok();
         let (seconds, history, latencies, origins) = Default::default();
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         Self {
-            data_dir,
+            data_dir: data_dir.to_owned(),
+            folder,
             history_folder,
             seconds,
             history,
@@ -122,8 +123,7 @@ impl Gauges {
 
     /// Where archives of logs go that nobody has chosen another place for.
     pub(crate) fn collected_folder(&self) -> PathBuf {
-        let folder = OsStr::from_bytes(self.data_dir.as_bytes());
-        Path::new(folder).join(data_dir::COLLECTED)
+        self.data_dir.join(data_dir::COLLECTED)
     }
 
     /// Where the data lies.
@@ -147,7 +147,7 @@ impl Gauges {
 
     pub(crate) fn system(&self, shared: &Shared) -> SystemStats {
         let memory = machine::Memory::read();
-        let disk = machine::Disk::read(&self.data_dir);
+        let disk = self.folder.as_ref().map(machine::Disk::read).unwrap_or_default();
         SystemStats {
             uptime_secs: shared.uptime_secs(),
             memory_total: memory.within_limit(),

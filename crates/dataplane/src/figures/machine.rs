@@ -1,6 +1,45 @@
 //! What the machine is like: memory, processor time and disk space. A figure that the host hides is 0.
+//!
+//! Most of it is asked for each second. So the files that tell it stay open: finding one by its path takes longer than reading it, and
+//! was two fifths of what watching a busy node took.
 
-use std::{ffi::CStr, fs, mem::MaybeUninit, time::Duration};
+use std::{
+    fs::File,
+    mem::MaybeUninit,
+    os::{fd::AsRawFd as _, unix::fs::FileExt as _},
+    sync::OnceLock,
+    time::Duration,
+};
+
+/// Of a file of the system no more is read. What is wanted stands at its beginning.
+const TOLD_BYTES: usize = 4096;
+
+static MEMINFO: Told = Told::by("/proc/meminfo");
+static STAT: Told = Told::by("/proc/stat");
+static STATM: Told = Told::by("/proc/self/statm");
+/// Limits of the control group, by the newer interface and by the older one.
+static LIMITS: [Told; 2] =
+    [Told::by("/sys/fs/cgroup/memory.max"), Told::by("/sys/fs/cgroup/memory/memory.limit_in_bytes")];
+
+/// A file of the system that tells something new at each reading.
+struct Told {
+    path: &'static str,
+    file: OnceLock<Option<File>>,
+}
+
+impl Told {
+    const fn by(path: &'static str) -> Self {
+        Self { path, file: OnceLock::new() }
+    }
+
+    /// The beginning of it; nothing where it cannot be read.
+    fn read(&self) -> String {
+        let file = self.file.get_or_init(|| File::open(self.path).ok()).as_ref();
+        let mut bytes = [0; TOLD_BYTES];
+        let length = file.and_then(|file| file.read_at(&mut bytes, 0).ok()).unwrap_or(0);
+        bytes.get(..length).map(String::from_utf8_lossy).unwrap_or_default().into_owned()
+    }
+}
 
 /// Physical memory in bytes, or the control group's limit when that is lower.
 #[must_use]
@@ -25,7 +64,7 @@ impl Memory {
     /// What the system says of it now.
     #[must_use]
     pub fn read() -> Self {
-        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let text = MEMINFO.read();
         let field = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
             let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
@@ -42,9 +81,7 @@ impl Memory {
     /// All that the machine has, or the control group's limit when that is lower.
     #[must_use]
     pub fn within_limit(&self) -> u64 {
-        let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-            .iter()
-            .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+        let limit = LIMITS.iter().find_map(|limit| limit.read().trim().parse::<u64>().ok());
         limit.map_or(self.total, |limit| limit.min(self.total))
     }
 }
@@ -62,7 +99,7 @@ impl Resident {
     /// What the system says of it now.
     #[must_use]
     pub fn read() -> Self {
-        let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let text = STATM.read();
         // SAFETY: sysconf reads a constant of the system.
         let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let pages = |place| text.split_whitespace().nth(place).and_then(|word| word.parse::<u64>().ok());
@@ -105,7 +142,7 @@ impl CpuTime {
     /// What the system says of it now.
     #[must_use]
     pub fn read() -> Self {
-        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let text = STAT.read();
         let first = text.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = first.split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
         // user nice system idle iowait irq softirq steal; guest time is part of user time.
@@ -122,10 +159,9 @@ impl CpuTime {
     }
 }
 
-/// The file system that a path lies on, in bytes.
+/// The file system that a folder lies on, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk {
-    /// All that the machine has.
     /// The size of it.
     pub total: u64,
     /// Of that, what is in use.
@@ -135,13 +171,13 @@ pub struct Disk {
 impl Disk {
     /// What the system says of it now.
     #[must_use]
-    pub fn read(path: &CStr) -> Self {
+    pub fn read(folder: &File) -> Self {
         let mut stat = MaybeUninit::<libc::statvfs>::uninit();
-        // SAFETY: `path` ends with a zero byte and `stat` is large enough for what statvfs writes.
-        if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        // SAFETY: `folder` is open and `stat` is large enough for what fstatvfs writes.
+        if unsafe { libc::fstatvfs(folder.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
             return Self::default();
         }
-        // SAFETY: statvfs returned success, so it has filled the structure.
+        // SAFETY: fstatvfs returned success, so it has filled the structure.
         let stat = unsafe { stat.assume_init() };
         let bytes = |blocks: libc::fsblkcnt_t| blocks * stat.f_frsize;
         Self { total: bytes(stat.f_blocks), used: bytes(stat.f_blocks - stat.f_bfree) }
@@ -151,4 +187,28 @@ impl Disk {
 pub fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_system_tell_something_new_at_each_reading() {
+        let before = CpuTime::read();
+        let spent = thread_cpu();
+        // More than a tick, of which there are a hundred a second.
+        while thread_cpu() - spent < Duration::from_millis(50) {}
+        assert!(CpuTime::read().busy_percent_since(before) > 0.0);
+        let (memory, resident) = (Memory::read(), Resident::read());
+        assert!(memory.total >= memory.within_limit() && memory.within_limit() >= resident.all, "{memory:?}");
+        assert!(resident.all > resident.of_files && resident.of_files > 0, "{resident:?}");
+        assert_eq!(Told::by("/proc/none").read(), "");
+    }
+
+    #[test]
+    fn a_folder_tells_of_its_file_system() {
+        let disk = Disk::read(&File::open(std::env::temp_dir()).unwrap());
+        assert!(disk.total > 0 && disk.used < disk.total, "{disk:?}");
+    }
 }
