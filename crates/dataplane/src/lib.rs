@@ -37,7 +37,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use figures::{machine, meter, phases, slow};
+pub use figures::{machine, meter, phases, slow, ticks};
 pub use net::{limits, node_keys, node_tls, tls};
 pub use request::value;
 pub use state::{account, lease, shared};

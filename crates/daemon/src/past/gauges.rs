@@ -175,6 +175,7 @@ impl Gauges {
                 _ = ticks.tick() => {
                     self.sample_once(&shared);
                     shared.account.look_at_process();
+                    dataplane::ticks::look();
                 }
             }
         }

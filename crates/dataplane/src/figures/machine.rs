@@ -22,18 +22,18 @@ static LIMITS: [Told; 2] =
     [Told::by("/sys/fs/cgroup/memory.max"), Told::by("/sys/fs/cgroup/memory/memory.limit_in_bytes")];
 
 /// A file of the system that tells something new at each reading.
-struct Told {
+pub(super) struct Told {
     path: &'static str,
     file: OnceLock<Option<File>>,
 }
 
 impl Told {
-    const fn by(path: &'static str) -> Self {
+    pub(super) const fn by(path: &'static str) -> Self {
         Self { path, file: OnceLock::new() }
     }
 
     /// The beginning of it; nothing where it cannot be read.
-    fn read(&self) -> String {
+    pub(super) fn read(&self) -> String {
         let file = self.file.get_or_init(|| File::open(self.path).ok()).as_ref();
         let mut bytes = [0; TOLD_BYTES];
         let length = file.and_then(|file| file.read_at(&mut bytes, 0).ok()).unwrap_or(0);

@@ -6,3 +6,4 @@ pub mod meter;
 pub mod phases;
 pub(crate) mod reading;
 pub mod slow;
+pub mod ticks;

@@ -1,9 +1,11 @@
 //! Readings of the clock that operations are timed with.
 //!
-//! Each turn of a connection reads it twice and takes four differences. An [`std::time::Instant`] has seconds and nanoseconds, whose
+//! Each turn of a connection reads it three times ([`ticks`]) and takes four differences. An [`std::time::Instant`] has seconds and nanoseconds, whose
 //! difference costs ten times as many instructions as that of two numbers.
 
 use std::time::Duration;
+
+use super::ticks;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
@@ -11,14 +13,19 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reading(u64);
 
+/// Nanoseconds of the machine's monotonic clock, as the system tells them.
+pub(super) fn clock() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid clock and a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    // Neither is negative, and the seconds since the machine's start are few.
+    (time.tv_sec as u64).wrapping_mul(NANOS_PER_SEC).wrapping_add(time.tv_nsec as u64)
+}
+
 impl Reading {
     #[inline]
     pub(crate) fn now() -> Self {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: a valid clock and a valid place for the result.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-        // Neither is negative, and the seconds since the machine's start are few.
-        Self((time.tv_sec as u64).wrapping_mul(NANOS_PER_SEC).wrapping_add(time.tv_nsec as u64))
+        Self(ticks::nanos().unwrap_or_else(clock))
     }
 
     /// Nanoseconds from an earlier reading to this one; none where that is the later one.
