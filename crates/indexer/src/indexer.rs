@@ -102,7 +102,7 @@ pub struct Status {
     pub indexes: Vec<IndexStatus>,
     /// Bytes in memory.
     pub memory_bytes: usize,
-    /// The disk has too little room, so nothing is indexed.
+    /// The disk has too little room for what is to be indexed.
     pub is_without_room: bool,
 }
 
@@ -353,7 +353,7 @@ impl Indexer {
         Status {
             indexes: known.collect(),
             memory_bytes: self.setup.memory.used(),
-            is_without_room: state.is_without_room,
+            is_without_room: !state.without_room.is_empty(),
         }
     }
 
@@ -368,7 +368,7 @@ impl Indexer {
         let copies: Vec<_> = copies.filter(|(_, status)| !is_served(status.role)).collect();
         let is_fed = bucket.kind() == BucketKind::Couchbase;
         let state = self.shared.state.lock();
-        if state.is_without_room || !is_fed {
+        if !state.without_room.is_empty() || !is_fed {
             return lacking;
         }
         let is_awaited = |entry: &Entry| {
@@ -436,7 +436,7 @@ fn why_late(state: &State, signature: &Signature, wanted: &Wants) -> String {
     if let Some(failure) = &entry.failure {
         return failure.clone();
     }
-    if state.is_without_room {
+    if !state.without_room.is_empty() {
         return "the disk has too little room".to_owned();
     }
     let is_elsewhere = |vb: &&VbId| state.desk.copies().get(vb).is_none_or(|copy| !copy.served);

@@ -1,7 +1,7 @@
 //! State that the lanes of a bucket share with one another, and with queries.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     process::Command,
     sync::{
@@ -113,8 +113,8 @@ pub(crate) struct State {
     pub(crate) parked: BTreeMap<Signature, Member>,
     pub(crate) lanes: BTreeMap<Lane, Waiter>,
     pub(crate) next_ticket: u64,
-    /// The disk has too little room.
-    pub(crate) is_without_room: bool,
+    /// Lanes for which the disk has too little room.
+    pub(crate) without_room: BTreeSet<Lane>,
 }
 
 /// What is seen of an index.

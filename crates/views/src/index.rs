@@ -285,6 +285,16 @@ impl Index {
         DiskBytes { all: all + self.waiting.spilled(), live }
     }
 
+    /// How many bytes the next publication may write at most, beside what is in memory. Where changes wait in sorted files, or a
+    /// vBucket comes back of which not everything is removed, it may write all of the index anew before a commit removes the former.
+    #[must_use]
+    pub fn room_wanted(&self) -> u64 {
+        let spilled = self.waiting.spilled();
+        let comes_back = || self.waiting.states.keys().any(|vb| self.head.leaving.contains(vb));
+        // Rows are sorted into files as the documents are.
+        if spilled > 0 || comes_back() { self.store.bytes().1 + 2 * spilled } else { 0 }
+    }
+
     /// Whether so much was written since the last commit that one is due.
     #[must_use]
     pub fn needs_commit(&self) -> bool {

@@ -70,6 +70,9 @@ pub(crate) struct Runner {
     /// When indexes forget vBuckets that nobody has told of.
     strays_go: Option<Duration>,
     room_looked: Option<Duration>,
+    /// Bytes on the disk beside those that are to stay free; none where these are not.
+    room: Option<u64>,
+    /// What others were told of it.
     has_room: bool,
     rest: Rest,
     has_cleared: bool,
@@ -103,6 +106,7 @@ impl Runner {
             looked: Duration::ZERO,
             strays_go: None,
             room_looked: None,
+            room: None,
             has_room: true,
             rest: Rest::default(),
             has_cleared: false,
@@ -196,6 +200,7 @@ impl Runner {
         if self.members.is_empty() {
             self.streams = Streams::default();
             self.end_host();
+            self.tell_of_room(true);
         }
         self.clear_strays();
     }
@@ -351,15 +356,29 @@ impl Runner {
         true
     }
 
+    /// Whether the disk has room for what publications may write.
     fn look_for_room(&mut self, now: Duration) -> bool {
-        if self.room_looked.is_some_and(|at| now.saturating_sub(at) < LOOKS) {
-            return self.has_room;
+        if self.room_looked.is_none_or(|at| now.saturating_sub(at) >= LOOKS) {
+            self.room_looked = Some(now);
+            let space = self.setup.fs.space(&self.setup.dir);
+            self.room = space.map_or(Some(u64::MAX), |space| space.free.checked_sub((self.setup.room_min)()));
         }
-        self.room_looked = Some(now);
-        let space = self.setup.fs.space(&self.setup.dir);
-        self.has_room = space.map_or(true, |space| space.free >= (self.setup.room_min)());
-        self.shared.state.lock().is_without_room = !self.has_room;
-        self.has_room
+        let wanted: u64 = self.members.values().map(|member| member.index.room_wanted()).sum();
+        let has_room = self.room.is_some_and(|room| room >= wanted);
+        self.tell_of_room(has_room);
+        has_room
+    }
+
+    fn tell_of_room(&mut self, has_room: bool) {
+        if has_room != self.has_room {
+            self.has_room = has_room;
+            let without_room = &mut self.shared.state.lock().without_room;
+            if has_room {
+                without_room.remove(&self.lane)
+            } else {
+                without_room.insert(self.lane)
+            };
+        }
     }
 
     /// The number of an index's functions, which the host knows from then on.
@@ -568,6 +587,13 @@ impl Runner {
             let Some(member) = self.members.get(&signature) else { continue };
             let (pacing, is_awaited) = (self.pacing_of(member), awaited == Awaited::Applied);
             let due = member.pace.due(pacing, now, is_awaited, member.index.needs_commit());
+            let is_large = due != Due::Nothing && member.index.room_wanted() > 0;
+            if is_large && !self.look_for_room(now) {
+                // What was written before is committed already, so nothing is kept from being freed.
+                self.holds = true;
+                continue;
+            }
+            let Some(member) = self.members.get(&signature) else { continue };
             match due {
                 Due::Nothing => {}
                 Due::Show => self.publish(&signature),
@@ -638,7 +664,12 @@ impl Runner {
         let begin = self.shared.now();
         let done = self.with_functions(signature, |member, functions| member.index.publish(functions));
         let took = self.shared.now().saturating_sub(begin);
+        self.room_looked = None;
         self.after(signature, done, |member| member.pace.shown(took));
+        if self.members.get(signature).is_some_and(|member| member.index.needs_commit()) {
+            // Until then it takes the disk twice, and the next publication may do the same.
+            self.commit(signature);
+        }
     }
 
     fn commit(&mut self, signature: &Signature) {
@@ -653,6 +684,7 @@ impl Runner {
             Way::Compacts => member.compact(functions),
         });
         let took = self.shared.now().saturating_sub(begin);
+        self.room_looked = None;
         let is_done = self.after(signature, done, |member| {
             member.pace.committed((way == Way::Plain).then_some(took));
             member.touched.clear();

@@ -14,7 +14,7 @@ use base::{Datatype, VbId};
 use settee_indexer::{Lane, Places, WaitError};
 
 use crate::following;
-use crate::world::{DIR, LONG, MANY, NUMBERS, PLAIN, World, document};
+use crate::world::{DIR, LONG, MANY, NUMBERS, PLAIN, WHOLE, World, document};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("an_index_is_a_map_over_the_bucket", an_index_is_a_map_over_the_bucket),
@@ -28,6 +28,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         a_loop_is_among_its_like_though_no_other_index_is_there,
     ),
     ("an_index_waits_for_room_on_its_disk", an_index_waits_for_room_on_its_disk),
+    ("a_publication_waits_for_room_on_the_disk", a_publication_waits_for_room_on_the_disk),
     ("an_index_that_is_built_gives_way_to_clients", an_index_that_is_built_gives_way_to_clients),
     ("a_damaged_index_is_built_anew", a_damaged_index_is_built_anew),
     ("a_development_index_is_fed_on_demand", a_development_index_is_fed_on_demand),
@@ -238,6 +239,33 @@ fn an_index_waits_for_room_on_its_disk() {
     world.index_disk.set_capacity(None);
     world.check(MANY);
     world.poll("a commit", || world.status_of(MANY)?.failure.is_none().then_some(()));
+}
+
+fn a_publication_waits_for_room_on_the_disk() {
+    let mut world = World::new(&[("b", WHOLE)]);
+    // Nothing is published before all has come, unless somebody waits for it.
+    (world.pacing.show_after, world.pacing.commit_after) = (LONG, LONG);
+    for number in 0..60 {
+        // Nothing that would get smaller by being packed.
+        let text: String = std::iter::repeat_with(|| world.rng.alphanumeric()).take(100 << 10).collect();
+        let body = format!("{{\"n\":{number},\"t\":\"{text}\"}}");
+        world.store(&format!("large{number}"), body.as_bytes(), Datatype::JSON);
+    }
+    // There is room for the files into which rows are sorted, and not for those beside an index.
+    let free = 8 << 20;
+    world.index_disk.set_capacity(Some(world.index_disk.used_bytes() + free));
+    world.start();
+    world.poll("a disk without room", || world.indexer().status().is_without_room.then_some(()));
+    let late = world.indexer().wait_for(&document(WHOLE).signature(), &world.wants(), Instant::now());
+    assert!(matches!(late.map(drop), Err(WaitError::Late(_))));
+    let status = world.status_of(WHOLE).unwrap();
+    assert_eq!((status.failure, status.begun > 0), (None, true), "it waits, and keeps what it has");
+    let used = world.index_disk.used_bytes();
+    assert!(used < free, "{used} bytes");
+    world.index_disk.set_capacity(None);
+    let snapshot = world.wait_for(WHOLE).unwrap();
+    assert_eq!(world.rows(&snapshot, "whole").len(), 60);
+    world.poll("room", || (!world.indexer().status().is_without_room).then_some(()));
 }
 
 fn a_damaged_index_is_built_anew() {

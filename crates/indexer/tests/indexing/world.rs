@@ -39,6 +39,10 @@ pub(crate) const MANY: &str = r#"{"views":{
     "odd":{"map":"function (doc, meta) { if (doc.n % 2) emit(doc.n, doc); }","reduce":"function (keys, values, rereduce) { return rereduce ? sum(values) : values.length; }"}
 }}"#;
 
+/// Each JSON document as it is.
+pub(crate) const WHOLE: &str =
+    r#"{"views":{"whole":{"map":"function (doc, meta) { if (meta.type == 'json') emit(doc.n, doc); }"}}}"#;
+
 /// A row: document, key, value.
 pub(crate) type Row = (String, String, String);
 
