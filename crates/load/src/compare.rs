@@ -68,7 +68,7 @@ impl Median {
     }
 }
 
-/// A process that rests still wakes up for its timers: a node with 1,024 vBuckets takes a tenth of a slow core, more if many watch it.
+/// A process that rests still wakes up for its timers. A node with 1,024 vBuckets takes a tenth of a slow core, and more if many watch it.
 /// More than this share is work.
 const RESTING: f64 = 0.2;
 const LOOK: Duration = Duration::from_millis(200);

@@ -285,8 +285,9 @@ impl Index {
         DiskBytes { all: all + self.waiting.spilled(), live }
     }
 
-    /// How many bytes the next publication may write at most, beside what is in memory. Where changes wait in sorted files, or a
-    /// vBucket comes back of which not everything is removed, it may write all of the index anew before a commit removes the former.
+    /// How many bytes the next publication may write at most, beside what is in memory. It may write all of the index anew where
+    /// changes wait in sorted files. The same holds where a vBucket comes back of which not everything is removed. The former nodes
+    /// stay until a commit.
     #[must_use]
     pub fn room_wanted(&self) -> u64 {
         let spilled = self.waiting.spilled();

@@ -1,7 +1,7 @@
 //! What the machine is like: memory, processor time and disk space. A figure that the host hides is 0.
 //!
-//! Most of it is asked for each second. So the files that tell it stay open: finding one by its path takes longer than reading it, and
-//! was two fifths of what watching a busy node took.
+//! Most of it is asked for each second. So the files that tell it stay open. To find one by its path takes longer than to read it: this was
+//! two fifths of what watching a busy node took.
 
 use std::{
     fs::File,

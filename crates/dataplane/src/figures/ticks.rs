@@ -1,7 +1,7 @@
 //! The processor's counter of ticks, told as nanoseconds of the system's monotonic clock.
 //!
-//! Operations are timed by three readings for each input. The system needs twice as long to tell the time as the counter takes to be
-//! read, and its answers were half of what seeing operations cost. The system's clock stays the measure of the counter:
+//! Operations are timed by three readings for each input. The system takes twice as long to tell the time as the counter takes to be
+//! read. Its answers were half of what seeing operations cost. The system's clock stays the measure of the counter:
 //!
 //! - The counter is read only where the kernel itself keeps time by it. Its rate is constant there, and all cores have the same.
 //! - [`look`] compares both. The first second tells the rate, each later one tells it anew and sets the counter by the clock.
@@ -122,8 +122,8 @@ impl Ticks {
         if rate == 0 || version & 1 == 1 || self.version.load(Ordering::Relaxed) != version {
             return None;
         }
-        let passed = u128::from(counter().saturating_sub(ticks)) * u128::from(rate) >> SHIFT;
-        Some(nanos.wrapping_add(passed as u64))
+        let passed = u128::from(counter().saturating_sub(ticks)) * u128::from(rate);
+        Some(nanos.wrapping_add((passed >> SHIFT) as u64))
     }
 
     fn look(&self, now: Pair) {

@@ -7,6 +7,7 @@ mod mapping;
 mod member;
 mod orders;
 mod rest;
+mod room;
 mod streams;
 
 use std::{
@@ -27,6 +28,7 @@ pub(crate) use self::member::Member;
 use self::{
     mapping::{Applied, Finished, Reducer, Turn, Work, finish, groups},
     rest::Rest,
+    room::Room,
     streams::{Part, Streams},
 };
 use crate::{
@@ -69,11 +71,7 @@ pub(crate) struct Runner {
     looked: Duration,
     /// When indexes forget vBuckets that nobody has told of.
     strays_go: Option<Duration>,
-    room_looked: Option<Duration>,
-    /// Bytes on the disk beside those that are to stay free; none where these are not.
-    room: Option<u64>,
-    /// What others were told of it.
-    has_room: bool,
+    room: Room,
     rest: Rest,
     has_cleared: bool,
     /// So many documents are mapped at once.
@@ -105,9 +103,7 @@ impl Runner {
             holds: false,
             looked: Duration::ZERO,
             strays_go: None,
-            room_looked: None,
-            room: None,
-            has_room: true,
+            room: Room::default(),
             rest: Rest::default(),
             has_cleared: false,
             at_once,
@@ -354,31 +350,6 @@ impl Runner {
         let gives_way = self.lane != Lane::Front && (self.setup.gives_way)();
         self.rest.after(now, self.shared.now(), gives_way);
         true
-    }
-
-    /// Whether the disk has room for what publications may write.
-    fn look_for_room(&mut self, now: Duration) -> bool {
-        if self.room_looked.is_none_or(|at| now.saturating_sub(at) >= LOOKS) {
-            self.room_looked = Some(now);
-            let space = self.setup.fs.space(&self.setup.dir);
-            self.room = space.map_or(Some(u64::MAX), |space| space.free.checked_sub((self.setup.room_min)()));
-        }
-        let wanted: u64 = self.members.values().map(|member| member.index.room_wanted()).sum();
-        let has_room = self.room.is_some_and(|room| room >= wanted);
-        self.tell_of_room(has_room);
-        has_room
-    }
-
-    fn tell_of_room(&mut self, has_room: bool) {
-        if has_room != self.has_room {
-            self.has_room = has_room;
-            let without_room = &mut self.shared.state.lock().without_room;
-            if has_room {
-                without_room.remove(&self.lane)
-            } else {
-                without_room.insert(self.lane)
-            };
-        }
     }
 
     /// The number of an index's functions, which the host knows from then on.
@@ -664,7 +635,7 @@ impl Runner {
         let begin = self.shared.now();
         let done = self.with_functions(signature, |member, functions| member.index.publish(functions));
         let took = self.shared.now().saturating_sub(begin);
-        self.room_looked = None;
+        self.room.has_changed();
         self.after(signature, done, |member| member.pace.shown(took));
         if self.members.get(signature).is_some_and(|member| member.index.needs_commit()) {
             // Until then it takes the disk twice, and the next publication may do the same.
@@ -684,7 +655,7 @@ impl Runner {
             Way::Compacts => member.compact(functions),
         });
         let took = self.shared.now().saturating_sub(begin);
-        self.room_looked = None;
+        self.room.has_changed();
         let is_done = self.after(signature, done, |member| {
             member.pace.committed((way == Way::Plain).then_some(took));
             member.touched.clear();
