@@ -560,7 +560,7 @@ impl Runner {
             let due = member.pace.due(pacing, now, is_awaited, member.index.needs_commit());
             let is_large = due != Due::Nothing && member.index.room_wanted() > 0;
             if is_large && !self.look_for_room(now) {
-                // What was written before is committed already, so nothing is kept from being freed.
+                // A large publication before this one was committed at once, so what it superseded is free by now.
                 self.holds = true;
                 continue;
             }

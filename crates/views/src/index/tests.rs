@@ -5,12 +5,17 @@ use storage::FaultFs;
 use super::*;
 use crate::{design::DesignDocument, js};
 
-#[test]
-fn a_commit_moves_more_where_it_writes_more() {
+/// An empty index with so much memory.
+fn begin(memory: usize) -> Index {
     let design = br#"{"views":{"v":{"map":"function(d){}"}}}"#;
     let definition = Arc::new(Definition::of(&DesignDocument::parse_unchecked(design).unwrap()));
-    let (fs, memory) = (Arc::new(FaultFs::new(1)), Memory::new(128 << 20));
-    let mut index = Index::open(fs, Path::new("/index"), definition, &memory, Options::default()).unwrap();
+    let (fs, memory) = (Arc::new(FaultFs::new(1)), Memory::new(memory));
+    Index::open(fs, Path::new("/index"), definition, &memory, Options::default()).unwrap()
+}
+
+#[test]
+fn a_commit_moves_more_where_it_writes_more() {
+    let mut index = begin(128 << 20);
     let value = format!("\"{}\"", "x".repeat(9 << 10));
     let documents = (0..600).map(|number| DocumentRows {
         docid: format!("d{number}"),
@@ -43,10 +48,7 @@ fn apply(index: &mut Index, vbs: [u16; 2], seqno: u64) {
 
 #[test]
 fn a_publication_tells_what_room_it_wants() {
-    let design = br#"{"views":{"v":{"map":"function(d){}"}}}"#;
-    let definition = Arc::new(Definition::of(&DesignDocument::parse_unchecked(design).unwrap()));
-    let (fs, memory) = (Arc::new(FaultFs::new(1)), Memory::new(16 << 20));
-    let mut index = Index::open(fs, Path::new("/index"), definition, &memory, Options::default()).unwrap();
+    let mut index = begin(16 << 20);
     apply(&mut index, [0, 1], 1);
     assert_eq!(index.room_wanted(), 0, "what is in memory stays there until a commit");
     for seqno in 2..10 {
