@@ -57,7 +57,7 @@ impl Bucket {
         for (shard, last_cas) in self.shards.iter().zip(last_cas) {
             let failure = match failed.get(&shard.index) {
                 Some(&failure) => Some(failure),
-                None => self.close_shard(shard, last_cas).err().map(|error| failure_of(shard, &error)),
+                None => self.close_shard(shard, last_cas, now).err().map(|error| failure_of(shard, &error)),
             };
             unclosed.extend(failure.map(|failure| Unclosed {
                 shard: shard.index,
@@ -128,17 +128,19 @@ impl Bucket {
         freed
     }
 
-    /// Marks a shard, all of which is synced, as closed cleanly.
-    fn close_shard(&self, shard: &Shard, last_cas: Cas) -> Result<(), StoreError> {
+    /// Marks a shard, all of which is synced, as closed cleanly. Where a copy does not count after a stop, the shard keeps a ceiling, which
+    /// tells the next start of the contrary: the last CAS itself would pass for the mark.
+    fn close_shard(&self, shard: &Shard, last_cas: Cas, now: Now) -> Result<(), StoreError> {
         let Some(store) = &shard.store else { return Ok(()) };
         let _flusher = shard.flusher.lock();
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return Ok(()) };
         let mut state = slot.vb.lock().state();
         let may_lack =
             |vb: VbId| self.slot(vb).is_ok_and(|(slot, _)| !slot.vb.lock().facts().counts_after_stop());
-        if !self.vbs_of(shard).any(may_lack) {
-            state.max_cas = ceiling::clean_mark(last_cas);
-        }
+        state.max_cas = match self.vbs_of(shard).any(may_lack) {
+            true => shard.recorded_cas(shard.marker_vb, state.max_cas, now),
+            false => ceiling::clean_mark(last_cas),
+        };
         self.record_last_hot_keys(shard, &**store);
         store.put_states(&[(shard.marker_vb, state)])?;
         store.close()

@@ -162,6 +162,9 @@ impl Faults {
         replicas: NEVER,
         ..Self::CALM
     };
+    /// The same, and nodes that are away are failed over without anybody asking. They come back with a rebalance.
+    pub(crate) const BESIDE_FAILOVERS: Self =
+        Self { auto_failover_secs: Some(3), rebalance: 600, ..Self::BESIDE };
     /// Some cannot hear others, and are replaced, by hand or without.
     pub(crate) const FAILOVERS: Self = Self {
         loss: 2,

@@ -29,6 +29,13 @@ pub(crate) const BESIDE: Kind = Kind {
     millis: 20_000,
 };
 
+pub(crate) const FORGETTING: Kind = Kind {
+    name: "a_copy_that_forgot_takes_nobodys_place_while_one_that_knows_is_away",
+    setting: Setting::FORGETTING,
+    faults: Faults::BESIDE_FAILOVERS,
+    millis: 30_000,
+};
+
 pub(crate) const BLACKOUTS: Kind = Kind {
     name: "what_a_majority_has_on_disk_survives_everything",
     setting: Setting::PLAIN,

@@ -90,7 +90,7 @@ struct Lived {
 fn endure(seed: u64, kind: &Kind, millis: u64) -> Option<Lived> {
     let mut world = World::new(seed, kind);
     let lived = catch_unwind(AssertUnwindSafe(|| {
-        world.set_up(1 + (seed % 2) as u8);
+        world.set_up((1 + (seed % 2) as u8).min(kind.setting.replicas_max));
         world.endure(millis);
         world.heal_and_check();
     }));
@@ -137,6 +137,11 @@ fn what_a_majority_has_survives_one_node_after_the_other() {
 #[test]
 fn what_a_majority_has_survives_the_loss_of_one_beside_another_that_is_away() {
     endure_all(&kinds::BESIDE);
+}
+
+#[test]
+fn a_copy_that_forgot_takes_nobodys_place_while_one_that_knows_is_away() {
+    endure_all(&kinds::FORGETTING);
 }
 
 #[test]

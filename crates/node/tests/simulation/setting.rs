@@ -18,8 +18,10 @@ pub(crate) struct Setting {
     pub(crate) groups: usize,
     /// Nodes are put into other groups, once in so many steps.
     pub(crate) regrouping: u32,
-    /// What buckets are; the first one is of the first kind.
+    /// What buckets are; the first one is of the first kind, on which each level of durability can be asked for.
     pub(crate) buckets: &'static [(BucketKind, EvictionPolicy)],
+    /// So many there are from the beginning, each of the next kind.
+    pub(crate) buckets_first: usize,
     /// Copies beside the active one, at most.
     pub(crate) replicas_max: u8,
     /// What a bucket may take of a node's memory. The metadata tell of nodes of another size.
@@ -80,6 +82,7 @@ impl Setting {
         groups: 1,
         regrouping: NEVER,
         buckets: &[(Couchbase, ValueOnly)],
+        buckets_first: 1,
         replicas_max: 2,
         quota_bytes: 100 << 20,
         collection: NEVER,
@@ -108,6 +111,13 @@ impl Setting {
         removals: true,
         expiries: true,
         purge_secs: 2,
+        ..Self::PLAIN
+    };
+    /// Two copies, of one bucket in memory only.
+    pub(crate) const FORGETTING: Self = Self {
+        buckets: &[(Couchbase, ValueOnly), (Ephemeral, NoEviction)],
+        buckets_first: 2,
+        replicas_max: 1,
         ..Self::PLAIN
     };
     /// Some documents more than memory holds.

@@ -1,14 +1,14 @@
 //! What a copy says of itself after a restart: whether it may have lost what it acknowledged, and when that is over.
 
 use base::{
-    Seqno, VbRole,
+    Seqno, VbId, VbRole,
     bucket::{BucketKind, DurabilityLevel},
 };
 
-use settee_engine::{ReplicaKind, ReplicaMarker};
+use settee_engine::{BucketOptions, ReplicaKind, ReplicaMarker, Store};
 
 use super::{
-    B, MAJORITY, both, item, marker, node, pair, set, status,
+    A, B, MAJORITY, Rig, alone, both, item, marker, node, options, pair, set, status,
     support::pipe::{Pipe, VB},
 };
 
@@ -62,6 +62,37 @@ fn a_clean_stop_does_not_make_a_copy_remember() {
     replica = replica.crash();
     replica = replica.restart();
     assert!(status(&replica).may_lack, "it has not caught up since it was killed");
+}
+
+/// The vBucket whose state carries the mark of a clean stop is another one than the copy that forgot.
+#[test]
+fn what_others_write_does_not_make_a_copy_remember() {
+    let couchbase = options(BucketKind::Couchbase);
+    let mut node =
+        Rig::new(BucketOptions { vbuckets: 2, shards: 1, role: VbRole::Dead, replicas: 1, ..couchbase });
+    for vb in [0, 1].map(VbId) {
+        node.bucket.activate(vb, 1, alone(A, 1), node.now()).unwrap();
+    }
+    let lacks = |node: &Rig, vb| node.bucket.vb_status(VbId(vb)).unwrap().may_lack;
+    node.flush();
+    node = node.restart();
+    assert!(!lacks(&node, 0) && !lacks(&node, 1));
+    node = node.crash();
+    node.warm_up();
+    assert!(lacks(&node, 0) && lacks(&node, 1));
+    node.clock.advance_secs(3600);
+    node.bucket.activate(VbId(0), 2, alone(A, 1), node.now()).unwrap();
+    node.run(b"\0k", |bucket, _, key| bucket.store(VbId(0), key, &Store::set(b"v"), node.now())).unwrap();
+    node = node.restart();
+    assert!(lacks(&node, 1), "it has not caught up since it was killed");
+}
+
+#[test]
+fn a_copy_that_nobody_has_told_anything_does_not_count_after_a_clean_stop() {
+    let fresh = node(BucketKind::Couchbase, VbRole::Dead);
+    let counts = |rig: &Rig| !status(rig).blank && !status(rig).may_lack;
+    assert!(!counts(&fresh));
+    assert!(!counts(&fresh.restart()), "its folder may have been lost before");
 }
 
 #[test]

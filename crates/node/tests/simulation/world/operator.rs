@@ -43,8 +43,10 @@ impl World {
             let settings = &world.newest().auto_failover;
             (settings.enabled, settings.timeout_secs) == (enabled, timeout_secs)
         });
-        let name = self.create_bucket(0, replicas);
-        self.until("a bucket", |world| world.newest().buckets.contains_key(&name));
+        for kind in 0..self.setting.buckets_first {
+            let name = self.create_bucket(kind, replicas);
+            self.until("a bucket", |world| world.newest().buckets.contains_key(&name));
+        }
         self.define_views();
     }
 
