@@ -563,6 +563,11 @@ impl Client {
         self.socket.write_all(bytes).unwrap();
     }
 
+    /// Waits for the beginning of an answer; false where the connection ends before.
+    pub(super) fn answers(&mut self) -> bool {
+        !self.received.is_empty() || self.receive_more()
+    }
+
     /// Waits for one whole response.
     pub(super) fn receive(&mut self) -> Reply {
         replies(&self.receive_packet()).remove(0)

@@ -3,7 +3,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -193,9 +193,24 @@ fn a_client_that_stopped_sending_still_gets_its_answers() {
     workers.stop(Duration::from_secs(1));
 }
 
+fn login(message: &[u8]) -> Vec<u8> {
+    encode(&Request { key: b"PLAIN", value: message, ..Request::new(Opcode::SaslAuth) })
+}
+
 fn log_in(client: &mut Client) -> Status {
-    let message = Plain::encode("Administrator", b"password");
-    client.ask(&Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) }).status
+    client.send(&login(&Plain::encode("Administrator", b"password")));
+    client.receive().status
+}
+
+/// A client that has logged in before the server has closed it.
+fn early_user(address: SocketAddr) -> Client {
+    loop {
+        let mut client = Client::connect(address);
+        client.send(&login(&Plain::encode("Administrator", b"password")));
+        if client.answers() && client.receive().status == Status::Success {
+            return client;
+        }
+    }
 }
 
 #[test]
@@ -266,6 +281,42 @@ fn a_login_that_does_not_come_is_not_waited_for() {
     assert!(Client::connect(address).is_closed());
     assert!(talker.is_closed(), "what needs no login gives no place for good");
     assert_eq!(user.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+    workers.stop(Duration::from_secs(1));
+}
+
+/// A loop reads several connections before it executes the first of them. What one of them sent is executed for none of the others, also
+/// where one that was to be read is closed meanwhile.
+#[test]
+fn connections_that_are_closed_mix_up_nobody() {
+    let mut node = Node::new();
+    node.apply(&Command::DeleteBucket { name: "default".into() });
+    let login_timeout = Duration::from_millis(50);
+    let (workers, address) = node.serve(ListenerKind::Kv, &WorkerOptions { login_timeout, ..options() });
+    let until = Instant::now() + Duration::from_secs(2);
+    let noop = |opaque: u32| encode(&Request { opaque: opaque.into(), ..Request::new(Opcode::Noop) });
+    let strangers: Vec<_> = (0..6)
+        .map(|_| {
+            std::thread::spawn(move || {
+                while Instant::now() < until {
+                    let mut stranger = TcpStream::connect(address).unwrap();
+                    let mut answer = [0; 24];
+                    while stranger.write_all(&noop(1)).and_then(|()| stranger.read_exact(&mut answer)).is_ok() {}
+                }
+            })
+        })
+        .collect();
+    let mut clients = [(); 3].map(|()| early_user(address));
+    let mut opaque = 1;
+    while Instant::now() < until {
+        for client in &mut clients {
+            opaque += 1;
+            client.send(&noop(opaque));
+        }
+        for (at, client) in (opaque - 2..).zip(&mut clients) {
+            assert_eq!(client.receive().opaque, at, "what somebody else asked was answered");
+        }
+    }
+    strangers.into_iter().for_each(|stranger| stranger.join().unwrap());
     workers.stop(Duration::from_secs(1));
 }
 

@@ -358,17 +358,14 @@ impl Worker {
         }
     }
 
-    /// Takes connections off the ready list and reads from them; returns how many entries of the list that took.
+    /// Takes connections off the ready list and reads from them; returns how many entries of the list that took. Each member's input is
+    /// in the slot of its number.
     fn gather(&mut self, due: usize, group: &mut Vec<Member>) -> usize {
         let mut taken = 0;
         let reading = self.stop_by.is_none();
         for slot in self.input.chunks_mut(READ_BYTES) {
-            if taken == due {
-                break;
-            }
-            let Some(id) = self.ready.pop_front() else { break };
-            taken += 1;
-            let Some(mut live) = self.connections.take(id) else { continue };
+            let next = next_ready(&mut self.ready, &mut self.connections, due, &mut taken);
+            let Some(mut live) = next else { break };
             let filled = live.fill(slot, &mut self.buffers.scratch, &mut self.context, reading);
             let located = live.connection.preview(slot.get(..filled).unwrap_or_default());
             group.push(Member { live, filled, located });
@@ -487,6 +484,24 @@ impl Worker {
 /// So that it can be added to a time.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
+}
+
+/// The next of the `due` first entries of the ready list whose connection is there. One that was closed since it was put there is left
+/// out, and counted.
+fn next_ready(
+    ready: &mut VecDeque<ConnectionId>,
+    connections: &mut Slab<Live>,
+    due: usize,
+    taken: &mut usize,
+) -> Option<Box<Live>> {
+    while *taken < due {
+        let id = ready.pop_front()?;
+        *taken += 1;
+        if let Some(live) = connections.take(id) {
+            return Some(live);
+        }
+    }
+    None
 }
 
 /// Puts a connection on the ready list that has had something to do since `at`.
