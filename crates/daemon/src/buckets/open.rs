@@ -78,6 +78,10 @@ struct DroppedBucket {
     open: Option<(Arc<Bucket>, BucketThreads)>,
 }
 
+/// Whether the node has closed its buckets, which stay so: it ends.
+#[derive(Debug, Default)]
+struct Closed(bool);
+
 /// The open buckets by name.
 pub(crate) struct OpenBuckets {
     data_dir: Arc<DataDir>,
@@ -94,8 +98,9 @@ pub(crate) struct OpenBuckets {
     readiness: Arc<Readiness>,
     /// Whose clients services give way to.
     missed: Arc<Missed>,
-    /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`.
-    changing: Mutex<()>,
+    /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`. It tells whether all are open no
+    /// more for good.
+    changing: Mutex<Closed>,
     /// Locked to look at the map and to change it, never while the disk or a bucket is asked for anything. The threads that
     /// attend to all buckets begin here.
     open: Mutex<HashMap<String, OpenBucket>>,
@@ -147,6 +152,10 @@ impl OpenBuckets {
     /// reported; everything else is carried out and published all the same.
     pub(crate) fn reconcile(&self, metadata: &Arc<Metadata>) -> Result<(), Unavailable> {
         let changing = self.changing.lock();
+        if changing.0 {
+            // The next start carries it out. What is opened now would not be closed cleanly.
+            return Ok(());
+        }
         let mut failed = Vec::new();
         let gone = take_gone(&mut self.open.lock(), metadata);
         let never_opened = take_unknown(&mut self.unopened.lock(), metadata);
@@ -304,12 +313,13 @@ impl OpenBuckets {
         self.open.lock().get(name).map(|bucket| Arc::clone(&bucket.meter))
     }
 
-    /// Stops every bucket after writing and syncing what is dirty. The data plane must be stopped by now.
+    /// Stops every bucket after writing and syncing what is dirty. The data plane must be stopped by now. None is opened any more.
     ///
     /// # Errors
     /// The buckets that could not be brought to a clean end. All others are.
     pub(crate) fn close(&self) -> Result<(), NotClosed> {
-        let _changing = self.changing.lock();
+        let mut changing = self.changing.lock();
+        changing.0 = true;
         let open: Vec<_> = self.open.lock().drain().collect();
         let stopped: Vec<_> = open
             .into_iter()

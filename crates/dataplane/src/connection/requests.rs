@@ -48,7 +48,11 @@ impl<C: Client> Protocol for C {
             SessionStatus::Good => {}
             // What waits for something of the bucket that was there would wait for ever.
             SessionStatus::BucketReplaced
-                if !self.requests_mut().waiting.stages().any(|(_, stage)| stage.is_of_bucket()) => {}
+                if !self.requests_mut().waiting.stages().any(|(_, stage)| stage.is_of_bucket()) =>
+            {
+                // It was looked up in the bucket before, whose vBuckets may be fewer.
+                turn.context.previewed = None;
+            }
             SessionStatus::BucketReplaced | SessionStatus::BucketGone | SessionStatus::LoginEnded => {
                 return After::Close;
             }

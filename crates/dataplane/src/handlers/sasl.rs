@@ -111,6 +111,8 @@ pub(crate) fn step(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let exchange = call.session.exchange.take().ok_or(Stop::Status(Status::AuthError))?;
     match exchange {
         Exchange::Scram(scram) => {
+            // Exchanges may have been begun on many connections before the first one failed.
+            require_attempt(call, &scram.user)?;
             let signature = scram.verify(call.request.frame.value);
             let (mechanism, user) = (scram.mechanism.name(), scram.user);
             let (identity, signature) = scram.identity.zip(signature).unzip();

@@ -114,15 +114,22 @@ impl Context {
     pub(crate) fn begin_turn(&mut self, at: Reading) {
         self.looked_at = at;
         self.now = self.shared.now();
-        self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
+        self.look_at_lease();
     }
 
-    /// The same for the rest of a turn that has got long. Its connections had much to do, or the process was stopped
-    /// in the middle. Other nodes may serve by now what was this node's when the turn began.
+    /// The same for the rest of a turn, behind the reading of some connections: clocks where the turn has got long, and the lease in any
+    /// case. The process may have been stopped meanwhile, and the machine may have slept, which no clock but that of leases tells.
+    /// Other nodes may serve by now what was this node's when the turn began.
     pub(crate) fn go_on_with_turn(&mut self, at: Reading) {
-        if at.since(self.looked_at) >= LOOK_AGAIN {
-            self.begin_turn(at);
+        match at.since(self.looked_at) >= LOOK_AGAIN {
+            true => self.begin_turn(at),
+            false => self.look_at_lease(),
         }
+    }
+
+    /// Whether this node may serve what has been read until now.
+    pub(crate) fn look_at_lease(&mut self) {
+        self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
     }
 
     /// Refuses what needs an active copy while none may serve.

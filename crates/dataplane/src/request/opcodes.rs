@@ -112,15 +112,15 @@ rows! {
     SubdocDictAdd SubdocDictUpsert SubdocDelete SubdocReplace SubdocArrayPushLast SubdocArrayPushFirst
         SubdocArrayInsert SubdocArrayAddUnique SubdocCounter SubdocReplaceBodyWithXattr
         SubdocMultiMutation => row(K::SubdocMutation).active().value().grows().rewrites();
-    RangeScanCreate RangeScanContinue SeqnoPersistence => row(K::Other).active();
+    GetRandomKey RangeScanCreate RangeScanContinue SeqnoPersistence => row(K::Other).active();
     Noop => row(K::Other).quick();
     // DCP messages that name a document.
     DcpMutation DcpDeletion DcpExpiration DcpPrepare DcpCommit DcpAbort => row(K::Other).active();
     // Not built. They name a document, so a node that may not serve it says that first.
     GetEx GetExReplica MutateWithMeta EvictKey ReturnMeta GetKeys => row(K::Other).active();
     Quit Quitq Flush Flushq Version Stat Verbosity Hello SaslListMechs SaslAuth SaslStep SelectBucket
-        ListBuckets GetErrorMap GetClusterConfig GetAllVbSeqnos GetFailoverLog GetRandomKey
-        RangeScanCancel CollectionsGetManifest CollectionsGetId CollectionsGetScopeId => row(K::Other);
+        ListBuckets GetErrorMap GetClusterConfig GetAllVbSeqnos GetFailoverLog RangeScanCancel
+        CollectionsGetManifest CollectionsGetId CollectionsGetScopeId => row(K::Other);
     DcpOpen DcpAddStream DcpCloseStream DcpStreamReq DcpGetFailoverLog DcpStreamEnd DcpSnapshotMarker
         DcpFlush DcpSetVbucketState DcpNoop DcpBufferAcknowledgement DcpControl DcpSystemEvent
         DcpSeqnoAcknowledged DcpSeqnoAdvanced DcpOsoSnapshot DcpCacheTransfer DcpCacheTransferEnd =>
@@ -163,7 +163,8 @@ mod tests {
     fn opcodes_that_name_a_document_need_an_active_copy_unless_they_choose_one() {
         use Opcode as O;
         let chooses = [O::GetReplica, O::SubdocGet, O::SubdocExists, O::SubdocGetCount, O::SubdocMultiLookup];
-        let of_several = [O::Observe, O::RangeScanCreate, O::RangeScanContinue, O::SeqnoPersistence];
+        let of_several =
+            [O::Observe, O::GetRandomKey, O::RangeScanCreate, O::RangeScanContinue, O::SeqnoPersistence];
         for opcode in Opcode::ALL {
             let expected =
                 of_several.contains(opcode) || (opcode.has_document_key() && !chooses.contains(opcode));

@@ -503,3 +503,18 @@ fn a_random_document_is_one_of_those_there() {
     let reply = wire.ask(&random);
     assert_eq!((reply.key.as_slice(), reply.extras.len(), reply.text().as_str()), (KEY, 4, "v"));
 }
+
+#[test]
+fn what_was_looked_up_in_a_bucket_does_not_hold_for_its_successor() {
+    let mut node = Node::new();
+    let mut wire = node.connect(ListenerKind::Memcached);
+    for (vbuckets, key) in [(16, b"a"), (64, b"b"), (16, b"c"), (64, b"d"), (16, b"e")] {
+        assert_eq!(wire.ask(&get(key)).status, Status::KeyNotFound);
+        let located = wire.connection.preview(&encode(&set(key, b"v")));
+        assert!(located.is_some(), "a loop looks ahead");
+        node.replace_cache(vbuckets);
+        wire.context.previewed = located;
+        assert_eq!(wire.ask(&set(key, b"v")).status, Status::Success);
+        assert_eq!(node.connect(ListenerKind::Memcached).ask(&get(key)).status, Status::Success, "{key:?}");
+    }
+}

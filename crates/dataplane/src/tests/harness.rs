@@ -208,6 +208,21 @@ impl Node {
         self.apply(&Command::CreateBucket { name: name.into(), uuid, params });
     }
 
+    /// Drops the bucket of the plain memcached port, and makes one of its name with so many vBuckets.
+    pub(super) fn replace_cache(&mut self, vbuckets: u16) {
+        self.apply(&Command::DeleteBucket { name: "cache".into() });
+        let params = BucketParams {
+            kind: Some(BucketKind::Ephemeral),
+            ram_quota_mb: Some(100),
+            replicas: Some(0),
+            vbuckets: Some(vbuckets),
+            legacy: LegacyParams { memcached_port: Some(true), ..LegacyParams::default() },
+            ..BucketParams::default()
+        };
+        let uuid = BucketUuid(format!("{vbuckets:032x}"));
+        self.apply(&Command::CreateBucket { name: "cache".into(), uuid, params });
+    }
+
     pub(super) fn put_user(&mut self, name: &str, password: &str, roles: &str) {
         self.apply(&Command::PutUser(UserChange {
             domain: UserDomain::Local,

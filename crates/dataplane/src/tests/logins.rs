@@ -165,6 +165,24 @@ fn guesses_are_refused_after_a_few_whatever_the_mechanism() {
 }
 
 #[test]
+fn exchanges_that_were_begun_before_a_failure_are_no_free_guesses() {
+    let node = Node::new();
+    let key = b"SCRAM-SHA512";
+    let begun = (0..100).map(|_| {
+        let mut wire = connect_from(&node, [192, 0, 2, 1]);
+        let value = b"n,,n=Administrator,r=abc";
+        let first = Request { key, value, ..Request::new(Opcode::SaslAuth) };
+        assert_eq!(wire.ask(&first).status, Status::AuthContinue);
+        wire
+    });
+    let step = Request { key, value: b"c=biws,r=x,p=eA==", ..Request::new(Opcode::SaslStep) };
+    let mut begun: Vec<_> = begun.collect();
+    let checked =
+        begun.iter_mut().filter_map(|wire| (wire.ask(&step).status == Status::AuthError).then_some(()));
+    assert!(checked.count() < 20, "the others are refused unchecked");
+}
+
+#[test]
 fn an_address_with_many_checks_waits_and_others_do_not() {
     let node = Node::new();
     let (go_on, wait) = std::sync::mpsc::channel::<()>();

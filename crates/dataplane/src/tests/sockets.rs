@@ -300,7 +300,9 @@ fn connections_that_are_closed_mix_up_nobody() {
                 while Instant::now() < until {
                     let mut stranger = TcpStream::connect(address).unwrap();
                     let mut answer = [0; 24];
-                    while stranger.write_all(&noop(1)).and_then(|()| stranger.read_exact(&mut answer)).is_ok() {}
+                    while stranger.write_all(&noop(1)).and_then(|()| stranger.read_exact(&mut answer)).is_ok()
+                    {
+                    }
                 }
             })
         })

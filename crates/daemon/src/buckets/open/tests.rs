@@ -165,6 +165,16 @@ fn a_bucket_that_is_published_no_longer_takes_no_mutation() {
     buckets.close().unwrap();
 }
 
+#[test]
+fn buckets_that_a_node_has_closed_stay_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let metadata = metadata_with_bucket(&BucketUuid("c1".repeat(16)));
+    let buckets = open_buckets(dir.path(), &metadata);
+    buckets.close().unwrap();
+    buckets.reconcile(&metadata).unwrap();
+    assert!(buckets.engine("b").is_none(), "nobody would close it");
+}
+
 /// A thread of the bucket is at a disk that hangs.
 #[test]
 fn carrying_out_metadata_does_not_wait_for_the_disk_of_a_dropped_bucket() {

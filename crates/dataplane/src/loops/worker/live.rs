@@ -378,6 +378,7 @@ impl Live {
             }
             return Ok(After::Ready);
         }
+        context.look_at_lease();
         let input = std::mem::take(&mut self.input);
         let filled = std::mem::take(&mut self.filled);
         let bytes = input.get(..filled).unwrap_or_default();
