@@ -98,7 +98,8 @@ impl Copies for Bucket {
             role: status.role,
             term: status.term,
             unconfirmed: status.unconfirmed,
-            has_contents: status.history.high_seqno > Seqno(0),
+            has_contents: status.history.high_seqno > Seqno(0)
+                || (status.role == VbRole::Dead && status.may_lack),
             blank: status.blank,
             complete: status.complete,
             vb_uuid: status.branch,

@@ -26,6 +26,9 @@ use crate::{
     segment::Segment,
 };
 
+/// All the low bits that tell kinds of recorded CAS apart.
+const CAS_BOUND: u64 = 0xffff;
+
 /// What is left of the tail.
 pub(crate) struct Tail {
     /// Segments with records, indexed in memory.
@@ -308,14 +311,17 @@ impl Salvaged {
         }
     }
 
-    /// A state knows at least this: no seqno that a record has may be given to another.
+    /// A state knows at least this: no seqno that a record has may be given to another. A CAS that is raised gets all low bits: it is a bound,
+    /// and nobody may take it for what a clean stop has recorded.
     pub(crate) fn raise(&self, state: &mut VbState) {
         let marks = Marks { prepared: self.prepared, visible: self.visible, ..Marks::default() };
         if state.marks != Marks::default() || self.prepared > Seqno(0) {
             state.marks = state.marks.or_all_visible(state.high_seqno).max(marks);
         }
         state.high_seqno = state.high_seqno.max(self.high_seqno);
-        state.max_cas = state.max_cas.max(self.max_cas);
+        if self.max_cas > state.max_cas {
+            state.max_cas = Cas(self.max_cas.get() | CAS_BOUND);
+        }
         state.max_deleted_rev = state.max_deleted_rev.max(self.max_deleted_rev);
     }
 }

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use base::{Cas, Now, VbId};
-use storage::StoreError;
+use base::{Cas, Now, Seqno, VbId};
+use storage::{StoreError, VbState};
 
 use crate::{
     api::stats::{FlushFailure, FlushReport},
@@ -142,7 +142,16 @@ impl Bucket {
             false => ceiling::clean_mark(last_cas),
         };
         self.record_last_hot_keys(shard, &**store);
-        store.put_states(&[(shard.marker_vb, state)])?;
+        let mut states = vec![(shard.marker_vb, state)];
+        states.extend(self.vbs_of(shard).filter(|&vb| vb != shard.marker_vb).filter_map(|vb| self.told(vb)));
+        store.put_states(&states)?;
         store.close()
+    }
+
+    /// The state of a vBucket that has a branch and nothing else. The disk learns of it with the first mutation, or now: otherwise the next
+    /// start would know nothing of a copy that is whole.
+    fn told(&self, vb: VbId) -> Option<(VbId, VbState)> {
+        let v = self.slot(vb).ok()?.0.vb.lock();
+        (v.high_seqno == Seqno(0) && !v.is_unheard).then(|| (vb, v.state()))
     }
 }

@@ -80,8 +80,14 @@ impl Bucket {
     ) -> Result<(), Status> {
         let uuids: Vec<_> = vbs.iter().map(|&vb| (vb, self.uuid_after_reset(vb, now))).collect();
         if let Some(store) = &shard.store {
+            let is_dead = |vb| self.slot(vb).is_ok_and(|(slot, _)| slot.vb.lock().role == VbRole::Dead);
             let empty = |&(vb, uuid): &_| {
-                (vb, VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) })
+                let mut state = VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) };
+                if is_dead(vb) {
+                    // This node is nothing to it. Otherwise the next start would take it for a copy that may have lost something.
+                    state.failover_log.clear();
+                }
+                (vb, state)
             };
             let states: Vec<_> = uuids.iter().map(empty).collect();
             store.reset_vbs(&states).map_err(|error| failures::refused(shard, &error))?;

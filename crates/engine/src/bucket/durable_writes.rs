@@ -258,12 +258,11 @@ impl Bucket {
         vb: VbId,
         marks: Marks,
     ) -> Result<(), StoreError> {
-        let damages = || store.stats().corrupt_count;
         let from = marks.completed.next();
-        let damaged_before = damages();
         let open = open_prepares(store, vb, from)?;
-        // What the scan has passed over may have been a prepare.
-        let mut damaged_from = (damages() > damaged_before).then_some(from);
+        // What the scan has passed over may have been a prepare. It counts no place that was known before, from an earlier start or since
+        // the log was opened.
+        let mut damaged_from = (store.stats().corrupt_count > 0).then_some(from);
         for (kind, seqno, at) in open {
             let record = match store.get_at(at) {
                 Ok(record) => record,

@@ -516,7 +516,7 @@ fn open_shard(
         let uuid = branch_uuid(options.seed, vb.get(), now.wall_nanos);
         let mut v = VBucket::new(vb, index_in_shard, &shard, options.vbuckets, uuid);
         v.manifest_uid = manifest.uid;
-        v.role = options.role;
+        (v.role, v.is_unheard) = (options.role, options.role != VbRole::Active);
         let state = known(vb);
         if let Some(state) = state {
             v.recover(state, uuid, was_clean);

@@ -67,14 +67,17 @@ pub(crate) fn is_near(ceiling: Cas, highest: Cas, now: Now) -> bool {
         || highest.get().saturating_add(LEAD_NEAR) > ceiling.get()
 }
 
-/// What a clean stop records after the last CAS: not less, and not to be taken for a ceiling.
+/// What a clean stop records after the last CAS: not less, not to be taken for a ceiling, and something.
 pub(crate) const fn clean_mark(last: Cas) -> Cas {
+    if last.get() == 0 {
+        return Cas(1);
+    }
     if last.get() & LOW_BITS >= OF_THE_CLOCK { Cas((last.get() | LOW_BITS).saturating_add(1)) } else { last }
 }
 
-/// Whether a shard was closed after this was recorded.
+/// Whether a shard was closed after this was recorded. Nothing is no mark: a start that failed may have left it.
 pub(crate) const fn is_clean_mark(recorded: Cas) -> bool {
-    recorded.get() & LOW_BITS < OF_THE_CLOCK
+    recorded.get() != 0 && recorded.get() & LOW_BITS < OF_THE_CLOCK
 }
 
 /// Where the clocks of a shard go on that was found on disk like this. That is above every CAS on disk, and above every

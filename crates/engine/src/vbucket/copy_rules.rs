@@ -50,11 +50,10 @@ impl CopyFacts {
     }
 
     /// Whether it counts again after a stop that has synced everything. A copy that may lack what it acknowledged would count if its
-    /// stop were taken for a clean one. So would one of which nobody has found out whether there should be more.
+    /// stop were taken for a clean one. One of which nothing is known stays such a one, whatever the stop.
     #[must_use]
     pub fn counts_after_stop(&self) -> bool {
-        let is_untold = self.role == VbRole::Dead && self.term == 0;
-        !(self.may_lack || (self.is_blank() && is_untold))
+        !self.may_lack
     }
 
     /// Where it says in a stream request that it is: its last seqno, and the snapshot that lies in. One of which nothing has come is
@@ -105,8 +104,7 @@ mod tests {
         assert!(at(3).counts_after_stop() && at(0).counts_after_stop());
         assert!(!CopyFacts { may_lack: true, ..at(3) }.counts_after_stop());
         let blank = CopyFacts { is_unheard: true, ..at(0) };
-        assert!(blank.is_blank() && !blank.counts_after_stop());
-        assert!(CopyFacts { role: VbRole::Replica, term: 1, ..blank }.counts_after_stop(), "it was told");
+        assert!(blank.is_blank() && blank.counts_after_stop());
     }
 
     #[test]

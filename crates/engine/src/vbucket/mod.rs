@@ -96,7 +96,7 @@ pub(crate) struct VBucket {
     pub(crate) purge_seqno: Seqno,
     pub(crate) max_deleted_rev: u64,
     pub(crate) failover: FailoverTable,
-    /// Nobody but this node has ever heard of its branch, and this one has not been the active on it.
+    /// Nobody but this node has ever heard of its branch, and this one has not been the active on it. The disk knows no branch then.
     pub(crate) is_unheard: bool,
     /// The manifest this vBucket has been brought up to.
     pub(crate) manifest_uid: ManifestUid,
@@ -193,7 +193,7 @@ impl VBucket {
             purge_seqno: self.purge_seqno,
             max_cas: self.hlc.last(),
             max_deleted_rev: self.max_deleted_rev,
-            failover_log: self.failover.log().to_vec(),
+            failover_log: if self.is_unheard { Vec::new() } else { self.failover.log().to_vec() },
             manifest_uid: self.events.told_up_to(high_seqno),
             marks: self.recorded(marks),
             snapshot: self.following.snapshots.around(high_seqno),
@@ -217,13 +217,16 @@ impl VBucket {
         self.purge_seqno = state.purge_seqno;
         self.max_deleted_rev = state.max_deleted_rev;
         self.failover = FailoverTable::recovered(&state.failover_log, new_branch);
-        self.is_unheard = false;
+        let is_untold = state.failover_log.is_empty() && state.high_seqno == Seqno(0);
+        self.is_unheard = is_untold && self.role != VbRole::Active;
         self.following.snapshots = Snapshots::recovered(state.snapshot);
         self.following.is_partial = state.is_partial;
         if self.role != VbRole::Active {
             self.failover.cut(state.high_seqno);
-            // Empty or not: what was acknowledged by others may have been lost here to the last mutation.
-            (self.is_unconfirmed, self.may_lack) = (!was_clean, !was_clean);
+            // Empty or not: what was acknowledged by others may have been lost here to the last mutation. A copy of which nothing was
+            // known has acknowledged nothing. Whoever knows better says so ([`crate::Bucket::note_loss`]).
+            let may_lack = !was_clean && !self.is_unheard;
+            (self.is_unconfirmed, self.may_lack) = (may_lack, may_lack);
             return;
         }
         // Served at once: whatever it is, nothing else exists.
@@ -259,7 +262,7 @@ impl VBucket {
         self.purge_seqno = Seqno(0);
         self.max_deleted_rev = 0;
         self.failover = FailoverTable::new(uuid);
-        self.is_unheard = true;
+        self.is_unheard = self.role != VbRole::Active;
         self.events = Events::default();
         self.incarnation += 1;
         self.following.restart(self.role != VbRole::Active);

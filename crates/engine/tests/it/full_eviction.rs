@@ -402,11 +402,9 @@ fn evicted_keys_of_dropped_collections_take_no_memory() {
 #[test]
 fn a_list_that_is_made_anew_lacks_nothing_that_is_evicted_meanwhile() {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let seeds = match number("COLD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("COLD_SEEDS").unwrap_or(2),
-    };
-    for seed in seeds {
+    let first = number("COLD_SEED");
+    let count = number("COLD_SEEDS").unwrap_or(if first.is_some() { 1 } else { 2 });
+    for seed in (first.unwrap_or(0)..).take(count as usize) {
         eprintln!("COLD_SEED={seed}");
         make_anew_beside_others(&mut fastrand::Rng::with_seed(seed));
     }

@@ -119,6 +119,8 @@ impl CopyState {
     /// The process ends, and begins again.
     pub(crate) fn restart(&mut self, clean: bool, branch: u64) {
         if clean {
+            // A branch that has begun is recorded, though there may be nothing on it.
+            self.is_unrecorded |= !self.is_unheard;
             self.sync();
         }
         let was_clean = clean && self.facts().counts_after_stop();

@@ -67,6 +67,40 @@ fn a_replica_that_cannot_read_what_it_prepared_is_built_anew() {
     assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"prepared, and to be committed");
 }
 
+/// The log passes over a record of which not even the key can be read, and has counted it before anybody looks for prepares.
+#[test]
+fn a_replica_that_cannot_even_read_the_key_of_what_it_prepared_is_built_anew() {
+    const KEY: &[u8] = b"\0key of what is prepared";
+    for restarts in [0, 2] {
+        let disk = Arc::new(FaultDisk::new(4, 0));
+        let active = node(BucketKind::Couchbase, VbRole::Dead);
+        active.bucket.activate(VB, 1, both(), active.now()).unwrap();
+        let mut replica = node_on(disk.clone(), VbRole::Dead);
+        replica.bucket.make_replica(VB, 1).unwrap();
+        let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+        let prepared = set(&active, KEY, b"v", MAJORITY).unwrap();
+        pipe.step(&active, &replica, 1 << 20, usize::MAX);
+        replica.flush();
+        active.completed(KEY, &prepared);
+        drop(pipe);
+        if restarts > 0 {
+            replica = replica.restart();
+        }
+        assert!(disk.damage(KEY) > 0);
+        replica = replica.crash();
+        for _ in 0..restarts {
+            replica = replica.restart();
+        }
+        let found = status(&replica);
+        assert!(found.held < prepared.seqno && found.may_lack, "what it cannot read it does not hold");
+        replica.bucket.make_replica(VB, 1).unwrap();
+        let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+        pipe.drain(&active, &replica);
+        replica.warm_up();
+        assert_eq!(get_replica(&replica, KEY).unwrap(), b"v");
+    }
+}
+
 #[test]
 fn a_copy_that_lacks_a_prepare_is_none_and_is_built_anew() {
     for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {

@@ -5,10 +5,11 @@ use base::{
     bucket::{BucketKind, DurabilityLevel},
 };
 
-use settee_engine::{BucketOptions, ReplicaKind, ReplicaMarker, Store};
+use settee_engine::{Bucket, BucketOptions, Notifier, ReplicaKind, ReplicaMarker, Store, Waiter, Work};
 
 use super::{
-    A, B, MAJORITY, Rig, alone, both, item, marker, node, options, pair, set, status,
+    A, Arc, B, Clock, Disk, FaultDisk, MAJORITY, Rig, alone, both, item, marker, node, options, pair, set,
+    status,
     support::pipe::{Pipe, VB},
 };
 
@@ -85,6 +86,70 @@ fn what_others_write_does_not_make_a_copy_remember() {
     node.run(b"\0k", |bucket, _, key| bucket.store(VbId(0), key, &Store::set(b"v"), node.now())).unwrap();
     node = node.restart();
     assert!(lacks(&node, 1), "it has not caught up since it was killed");
+}
+
+/// Nobody is woken.
+#[derive(Debug)]
+struct Silent;
+
+impl Notifier for Silent {
+    fn wake(&self, _: Waiter) {}
+
+    fn work(&self, _: Work) {}
+}
+
+/// A node with two vBuckets in one shard, which has a copy of the first one only.
+fn with_one_of_two() -> Rig {
+    let couchbase = options(BucketKind::Couchbase);
+    let two = BucketOptions { vbuckets: 2, shards: 1, role: VbRole::Dead, replicas: 1, ..couchbase };
+    let node = Rig::new(two);
+    node.bucket.activate(VbId(0), 1, alone(A, 1), node.now()).unwrap();
+    node
+}
+
+#[test]
+fn copies_that_are_none_keep_no_clean_stop_from_counting() {
+    let facts = |node: &Rig| [0, 1].map(|vb| node.bucket.vb_status(VbId(vb)).unwrap());
+    let mut node = with_one_of_two().restart();
+    for kill in [false, true, false] {
+        let [first, second] = facts(&node);
+        assert!(!first.may_lack && !first.blank, "it is whole, though nothing was written");
+        assert!(second.blank);
+        node.bucket.activate(VbId(0), 2, alone(A, 1), node.now()).unwrap();
+        if kill {
+            node = node.crash();
+            node.warm_up();
+            let [first, second] = facts(&node);
+            assert!(first.may_lack && second.blank && !second.may_lack);
+            node.bucket.activate(VbId(0), 3, alone(A, 1), node.now()).unwrap();
+        }
+        node = node.restart();
+    }
+    // Stores of earlier versions know a branch of every vBucket. The node is nothing to it, and drops it.
+    node = node.crash();
+    node.bucket.note_loss(VbId(1)).unwrap();
+    node.bucket.drop_vb(VbId(1), node.now()).unwrap();
+    node.clock.advance_secs(60);
+    node.flush();
+    assert!(!facts(&node)[1].may_lack);
+    node.bucket.activate(VbId(0), 4, alone(A, 1), node.now()).unwrap();
+    assert!(!facts(&node.restart())[0].may_lack);
+}
+
+#[test]
+fn an_open_that_fails_makes_no_copy_whole() {
+    let couchbase = options(BucketKind::Couchbase);
+    let options = BucketOptions { vbuckets: 2, shards: 2, role: VbRole::Dead, replicas: 1, ..couchbase };
+    let disks = [0, 1].map(|shard| Arc::new(FaultDisk::new(4, shard)));
+    let stores: Vec<_> = disks.iter().map(|disk| disk.open()).collect();
+    disks[1].set_full(true);
+    let opened = Bucket::open(options.clone(), stores, Arc::default(), Arc::new(Silent), Clock(0).now());
+    assert!(opened.is_err());
+    disks[1].set_full(false);
+    let disks = disks.map(|disk| disk as Arc<dyn Disk>).into();
+    let node = Rig::over(options, Arc::default(), disks, Clock(0));
+    let status = node.bucket.vb_status(VbId(0)).unwrap();
+    assert!(status.blank || status.may_lack, "its disk has been lost");
 }
 
 #[test]

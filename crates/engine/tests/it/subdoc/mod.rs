@@ -22,15 +22,17 @@ impl Drop for Announce {
     }
 }
 
-/// How many documents, unless `SUBDOC_MODEL_SEEDS` says otherwise.
-fn seeds() -> u64 {
-    std::env::var("SUBDOC_MODEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(8_000)
+/// The documents: so many of them from the first one on, unless `SUBDOC_MODEL_SEED` and `SUBDOC_MODEL_SEEDS` say otherwise.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("SUBDOC_MODEL_SEED").unwrap_or(0);
+    first..first + number("SUBDOC_MODEL_SEEDS").unwrap_or(8_000)
 }
 
 #[test]
 fn operations_do_what_a_tree_would() {
     let mut outcomes = BTreeMap::new();
-    for seed in 0..seeds() {
+    for seed in seeds() {
         let _announce = Announce(seed);
         let mut generator = Generator(Rng::with_seed(seed));
         let mut text = generator.document();
@@ -103,6 +105,11 @@ fn operations_do_what_a_tree_would() {
         "Counter",
     ] {
         let times = outcomes.get(&(kind.to_owned(), Ok(()))).copied().unwrap_or(0);
-        assert!(u64::from(times) > seeds() / 100, "{kind} succeeded {times} times: {outcomes:?}");
+        let documents = seeds().end - seeds().start;
+        // Few documents need not come across everything.
+        assert!(
+            documents < 8_000 || u64::from(times) > documents / 100,
+            "{kind} succeeded {times} times: {outcomes:?}"
+        );
     }
 }
