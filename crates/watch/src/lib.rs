@@ -11,6 +11,7 @@
 pub mod alerts;
 pub mod burn;
 pub mod hot;
+pub mod pacing;
 pub mod probe;
 pub mod ring;
 pub mod sdk;

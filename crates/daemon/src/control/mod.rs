@@ -23,6 +23,7 @@ mod reforming;
 mod strangers;
 
 use std::{
+    collections::HashMap,
     net::IpAddr,
     sync::{
         Arc, OnceLock, Weak,
@@ -34,7 +35,7 @@ use std::{
 use admin::{Certificates as _, ClusterStatus};
 use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId};
-use cluster::{ClusterError, Metadata, consensus::StateMarks};
+use cluster::{ClusterError, LatencyReport, Metadata, consensus::StateMarks};
 use dataplane::{
     Shared, Wakes, lease,
     shared::{self, BucketFigures},
@@ -339,6 +340,11 @@ impl Control {
         let metadata = self.metadata.load();
         self.objectives.look(&metadata, |name| self.buckets.meter(name), now);
         self.sdks.look(&metadata);
+    }
+
+    /// The buckets that miss an objective just now, with how slow they are.
+    pub(crate) fn missed_objectives(&self) -> HashMap<BucketUuid, LatencyReport> {
+        self.objectives.missed(&self.metadata.load(), |name| self.buckets.meter(name))
     }
 
     /// The leader, as far as is known here.

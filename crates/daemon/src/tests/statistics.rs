@@ -367,4 +367,14 @@ fn services_hear_which_buckets_miss_their_objective() {
         is_missed()
     });
     served.until("nothing is said of a bucket that rests", |_| !is_missed());
+    assert_eq!(served.send("POST", "/pools/default/buckets/b", "latencyObjectiveUs=0").0, 200);
+    // Nothing that is stored over a connection of its own is as quick.
+    let objective = "operation=set&latencyUs=8&targetPercent=99.9";
+    assert_eq!(served.send("PUT", "/settee/slo/b/writes", objective).0, 200);
+    served.until("an objective with an error budget is missed", |served| {
+        (0..10).for_each(|_| served.use_bucket());
+        is_missed()
+    });
+    assert_eq!(served.send("DELETE", "/settee/slo/b/writes", "").0, 200);
+    served.until("there is no objective any more", |_| !is_missed());
 }

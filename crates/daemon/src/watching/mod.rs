@@ -2,7 +2,9 @@
 
 pub(crate) mod alerts;
 pub(crate) mod clocks;
+mod histograms;
 pub(crate) mod loads;
 pub(crate) mod objectives;
+mod pacing;
 pub(crate) mod probes;
 pub(crate) mod sdks;

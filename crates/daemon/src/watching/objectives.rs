@@ -7,7 +7,7 @@
 //! damaged one is set aside, and the past begins anew.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -16,12 +16,8 @@ use std::{
 
 use admin::{Counted, Source, told_latency};
 use base::BucketUuid;
-use cluster::{Metadata, Objective, Operation};
-use dataplane::{
-    BucketMeter,
-    meter::{LatencyStep, OpKind},
-    phases::Phase,
-};
+use cluster::{LatencyReport, Metadata, Objective, Operation};
+use dataplane::BucketMeter;
 use parking_lot::Mutex;
 use stats::Reading;
 use watch::{
@@ -31,6 +27,10 @@ use watch::{
     stored,
 };
 
+use super::{
+    histograms::{split, steps},
+    pacing::Pacing,
+};
 use crate::{
     files::renames::sync_parent,
     statistics::{ObjectiveFacts, OutsideFacts, of_objective, seen_from_outside},
@@ -38,20 +38,6 @@ use crate::{
 
 /// A larger file was not written by this module.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-
-const GETS: &[OpKind] = &[OpKind::Get, OpKind::GetAndTouch, OpKind::SubdocLookup];
-const SETS: &[OpKind] = &[
-    OpKind::Set,
-    OpKind::Add,
-    OpKind::Replace,
-    OpKind::Delete,
-    OpKind::Increment,
-    OpKind::Decrement,
-    OpKind::Append,
-    OpKind::Prepend,
-    OpKind::Touch,
-    OpKind::SubdocMutation,
-];
 
 /// What an objective is looked up by: another latency or operation begins another past.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,6 +108,7 @@ impl Past {
 pub(crate) struct Objectives {
     pub(crate) file: PathBuf,
     pasts: Mutex<Pasts>,
+    pacing: Mutex<Pacing>,
 }
 
 #[derive(Default)]
@@ -139,7 +126,7 @@ impl Objectives {
     /// Reads the past of the processes before.
     pub(crate) fn open(file: PathBuf) -> Self {
         let read = read(&file);
-        Self { file, pasts: Mutex::new(Pasts { read, ..Pasts::default() }) }
+        Self { file, pasts: Mutex::new(Pasts { read, ..Pasts::default() }), pacing: Mutex::default() }
     }
 
     /// Looks at every objective's histograms.
@@ -177,6 +164,15 @@ impl Objectives {
         }
         // What is left was removed while this node was down: another objective of that name has no past.
         read.clear();
+    }
+
+    /// The buckets that miss an objective just now, by what has happened since the looks before.
+    pub(crate) fn missed(
+        &self,
+        metadata: &Metadata,
+        meter: impl Fn(&str) -> Option<Arc<BucketMeter>>,
+    ) -> HashMap<BucketUuid, LatencyReport> {
+        self.pacing.lock().look(metadata, |bucket, objective| Some(steps(&*meter(bucket)?, objective)))
     }
 
     /// Counts what a probe of a bucket has found.
@@ -310,22 +306,7 @@ impl Objectives {
 
 /// What a bucket's histograms say for an objective since it was opened.
 fn counts(meter: &BucketMeter, objective: &Objective) -> Counts {
-    let of_kinds = |kinds: &[OpKind]| {
-        kinds.iter().fold(Counts::default(), |sum, kind| {
-            sum.plus(split(&meter.latencies(*kind), objective.latency_us))
-        })
-    };
-    match objective.operation {
-        Operation::Get => of_kinds(GETS),
-        Operation::Set => of_kinds(SETS),
-        Operation::Durable => split(&meter.phase(Phase::Durability).steps, objective.latency_us),
-    }
-}
-
-fn split(steps: &[LatencyStep], latency_us: u32) -> Counts {
-    let is_good = |step: &&LatencyStep| step.to_micros <= u64::from(latency_us) + 1;
-    let sum = |count: u64, step: &LatencyStep| count + step.count;
-    Counts { good: steps.iter().filter(is_good).fold(0, sum), total: steps.iter().fold(0, sum) }
+    split(&steps(meter, objective), objective.latency_us)
 }
 
 fn read(file: &Path) -> BTreeMap<String, Ring> {
@@ -354,6 +335,7 @@ fn read(file: &Path) -> BTreeMap<String, Ring> {
 #[cfg(test)]
 mod tests {
     use cluster::{BucketParams, Command, NodeInfo, ObjectiveChange, Ports};
+    use dataplane::meter::OpKind;
     use watch::Span;
 
     use super::*;

@@ -345,6 +345,16 @@ impl BucketMeter {
         total_steps(self.rows.iter().filter_map(|row| row.latencies.get(kind as usize)))
     }
 
+    /// The histogram of several kinds together, empty steps left out.
+    #[must_use]
+    pub fn latencies_of(&self, kinds: &[OpKind]) -> Vec<LatencyStep> {
+        let cells = self.rows.iter().flat_map(|row| {
+            let of = |kind: &OpKind| row.latencies.get(*kind as usize);
+            kinds.iter().filter_map(of)
+        });
+        total_steps(cells)
+    }
+
     /// The histogram of all kinds together, empty steps left out.
     #[must_use]
     pub fn all_latencies(&self) -> Vec<LatencyStep> {

@@ -152,7 +152,8 @@ impl Reconciler {
             self.parts.reports.send_if_modified(|report| report.take().is_some());
             return;
         };
-        self.figures.refresh(&self.parts.buckets, &self.parts.links, metadata);
+        let Parts { control, buckets, links, .. } = &self.parts;
+        self.figures.refresh((buckets, links), metadata, || control.missed_objectives());
         self.figures.fill_in(&mut report, *self.parts.shared.disk.lock());
         let is_news = self.parts.reports.send_if_modified(|last| {
             let newest = Some((self.life, report));
