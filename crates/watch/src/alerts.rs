@@ -90,7 +90,7 @@ alerts! {
         "Look at the nodes that follow, and at the network. Durable writes wait longer, and a failover could lose more.";
     WORKING_SET "working_set_does_not_fit" Warning 30 60:
         "More than a tenth of a bucket's reads wait for the disk.",
-        "The documents that are read often do not fit in memory.",
+        "The documents that are read often do not fit in memory. Nothing counts which those are: reads that wait for the disk are the sign of it.",
         "Raise the quota or add nodes. Residency (`vb_active_perc_mem_resident`) says how much fits.";
     METADATA_SHARE "metadata_share" Warning 0 60:
         "Keys and metadata take more than half of a bucket's quota.",

@@ -12,6 +12,7 @@ EXAMPLES
   settee plan --documents 100000000 --key-bytes 38 --value-bytes 2560 --replicas 1 --working-set 10 --node-quota-mb 13312
   settee plan --documents 5000000 --value-bytes 900 --json
   settee plan --from 10.0.0.1 -u admin        # a cluster that is there: what runs out, when, and what if
+  settee plan --from 10.0.0.1 -u admin --lose-nodes 2 --quota-percent 50 --writes-times 3
 
 WHAT IT SHOWS
   published   the sizing rule of Couchbase's documentation; --metadata-bytes, --headroom and --high-watermark are its constants
@@ -19,6 +20,10 @@ WHAT IT SHOWS
 
   --from      forecasts by what nodes have sampled over two weeks: when half of the paces of growth reach a limit, and when one in ten
               does; how far such forecasts were off; how many nodes each bucket needs by what it holds, also if things change
+
+  enough      what is in memory stays there, with room to spare
+  tight       values leave memory and are read from disk, or there are fewer nodes than copies; the data can be held
+  too small   what has to stay in memory (AT THE LEAST) has no room: mutations would be refused
 
   Of every document that is not in the working set, key and metadata stay in memory. A bucket with full eviction needs less.
   Disk is what files may grow to before compaction keeps them there.";
@@ -68,6 +73,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["documents", "value_bytes"])]
     from: Option<String>,
 
+    #[command(flatten)]
+    changes: live::Changes,
+
     /// With --from: an administrator.
     #[arg(long, short, default_value = "Administrator", value_name = "NAME", env = "SETTEE_USERNAME")]
     username: String,
@@ -106,7 +114,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(host) = &args.from {
         let session = Access::to(host.clone(), &args.username, &args.password).open()?;
-        return live::run(&session, args.json);
+        return live::run(&session, &args.changes, args.json);
     }
     let workload = args.workload();
     let published = Rule {
@@ -206,9 +214,17 @@ mod tests {
             "--documents 1 --value-bytes 1 --node-quota-mb 0",
             "--documents 1",
             "--documents 1 --from h",
+            "--documents 1 --value-bytes 1 --lose-nodes 2",
+            "--from h --lose-nodes 0",
+            "--from h --more-replicas 4",
+            "--from h --quota-percent 0",
+            "--from h --writes-times nan",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("--from h").is_ok());
+        assert!(
+            parse("--from h --lose-nodes 2 --more-replicas 2 --quota-percent 50% --writes-times 2").is_ok()
+        );
     }
 }
