@@ -408,6 +408,7 @@ class Console(unittest.TestCase):
         expect(self.page.get_by_text("Something needs you")).to_be_visible()
         self.no_barriers()
         self.browser.go("buckets", PRESSED)
+        self.copies_without_room_are_refused_until_they_are_forced()
         self.press("Flush")
         self.field(f"Type {PRESSED} to go on").fill(PRESSED)
         self.press("Delete all documents")
@@ -415,6 +416,22 @@ class Console(unittest.TestCase):
         self.open("Alerts")
         expect(firing).to_have_count(0, timeout=LONG_MS)
         self.node.rest.delete_bucket(PRESSED)
+
+    def copies_without_room_are_refused_until_they_are_forced(self):
+        place = f"/pools/default/buckets/{PRESSED}"
+        self.browser.expected.append(place)
+        self.press("Settings")
+        force = self.page.get_by_label("Do it all the same, although there is too little room")
+        expect(force).to_have_count(0)
+        self.field("Replicas").select_option("1")
+        self.press("Save")
+        self.said("With headroom that needs a quota of")
+        self.no_barriers()
+        self.assertEqual(self.node.rest.get(place).json["replicaNumber"], 0)
+        force.check()
+        self.press("Save")
+        self.said("Saved.")
+        self.assertEqual(self.node.rest.get(place).json["replicaNumber"], 1)
 
     def test_12_every_other_page_can_be_used_by_everybody(self):
         for title in ("Clients", "Collections", "Users", "Certificates", "Logs"):

@@ -27,7 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("http", &["base", "cluster"]),
     ("service", &["base", "cluster", "engine", "http", "storage"]),
     ("capi", &["base", "cluster", "engine", "http", "indexer", "service", "storage", "views"]),
-    ("admin", &["base", "cluster", "collect", "console", "http", "stats", "watch"]),
+    ("admin", &["base", "cluster", "collect", "console", "http", "plan", "stats", "watch"]),
     ("replication", &["base", "protocol", "engine"]),
     ("node", &["base", "cluster", "engine", "replication"]),
     ("load", &["base", "client", "protocol"]),

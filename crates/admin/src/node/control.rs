@@ -275,7 +275,9 @@ pub struct BucketStatsView {
     pub replica_items: u64,
     /// Bytes taken from the quota.
     pub mem_used: u64,
-    /// The smallest quota that leaves room beside what has to stay in memory.
+    /// Bytes that cannot leave memory. Nodes of earlier versions do not tell it.
+    pub mem_floor: u64,
+    /// The smallest quota that leaves room beside them.
     pub quota_min: u64,
     /// Bytes of files.
     pub disk_used: u64,

@@ -144,12 +144,13 @@ fn by_document<'a>(nodes: impl Iterator<Item = &'a Vec<Indexing>>) -> BTreeMap<&
     all
 }
 
-/// The sum of two figures; the resident share is weighted by documents, and a minimal quota is the larger of both.
+/// The sum of two figures; the resident share is weighted by documents.
 fn add(a: BucketStatsView, b: &BucketStatsView) -> BucketStatsView {
     BucketStatsView {
         items: a.items + b.items,
         replica_items: a.replica_items + b.replica_items,
         mem_used: a.mem_used + b.mem_used,
+        mem_floor: a.mem_floor + b.mem_floor,
         quota_min: a.quota_min.max(b.quota_min),
         disk_used: a.disk_used + b.disk_used,
         data_used: a.data_used + b.data_used,

@@ -5,7 +5,8 @@ use cluster::{BucketParams, ClusterError, Command, FieldErrors, auth::Privilege,
 use serde_json::{Value, json};
 
 use super::{
-    bucket_view, collections, design_documents, documents, nodes, stats, unsupported, verifiers::hashed,
+    bucket_view, collections, design_documents, documents, nodes, sizing, stats, unsupported,
+    verifiers::hashed,
 };
 use crate::request::{Api, Call, stream::stream};
 use http::{
@@ -106,15 +107,18 @@ async fn update(call: &Call, name: &str) -> Outcome {
     call.bucket(name)?;
     let form = call.form()?;
     // As in Couchbase, an edit leaves it as it is, whatever the value is.
-    let fields = form.fields().iter().filter(|(name, _)| name != "replicaIndex").cloned().collect::<Vec<_>>();
+    let mut fields = form.fields().to_vec();
+    fields.retain(|(name, _)| !["replicaIndex", sizing::FORCE].contains(&name.as_str()));
     let mut params = match BucketParams::from_form(&fields) {
         Ok(params) => params,
         Err(errors) => return Err(refused(call, name, None, errors)),
     };
     check_openings(call, name, &params)?;
     let mut errors = bucket::check(&call.meta, name, &params, false);
-    if let Some(text) = cuts_too_much(call, name, &params) {
-        errors.entry("ramQuotaMB".into()).or_insert(text);
+    if !sizing::is_forced(call, &form) && !call.query.is_on("ignore_warnings") {
+        for (field, text) in too_small(call, name, &params) {
+            errors.entry(field.into()).or_insert(text);
+        }
     }
     if !errors.is_empty() {
         return Err(refused(call, name, Some(&params), errors));
@@ -140,20 +144,20 @@ fn check_openings(call: &Call, name: &str, params: &BucketParams) -> Result<(), 
     if changes { call.require(Privilege::SecurityAdmin) } else { Ok(()) }
 }
 
-/// Why a quota cannot be cut so far: what the bucket cannot eject would fill it, and mutations be refused for good. A cut
-/// below what is used otherwise is carried out: values leave memory. `ignore_warnings=1` carries out any.
-fn cuts_too_much(call: &Call, name: &str, params: &BucketParams) -> Option<String> {
-    let asked = params.ram_quota_mb?.saturating_mul(MIB);
-    let unchanged =
-        call.meta.buckets.get(name).is_some_and(|info| info.ram_quota_mb.saturating_mul(MIB) <= asked);
-    let least = call.figures.of_bucket(name).map(|stats| stats.quota_min).max()?;
-    if unchanged || asked >= least || call.query.is_on("ignore_warnings") {
-        return None;
-    }
-    Some(format!(
-        "RAM quota cannot be set below current usage. What has to stay in memory needs {} MiB.",
-        least.div_ceil(MIB)
-    ))
+/// What a bucket would have no room for on the nodes that there are: more copies, or what it cannot eject in less quota. Mutations would
+/// be refused for good. A cut below what is used otherwise is carried out: values leave memory.
+fn too_small(call: &Call, name: &str, params: &BucketParams) -> Vec<(&'static str, String)> {
+    let Some(info) = call.meta.buckets.get(name) else { return Vec::new() };
+    let copies = params.replicas.map_or(info.copies(), |replicas| usize::from(replicas) + 1);
+    let quota_mb = params.ram_quota_mb.unwrap_or(info.ram_quota_mb);
+    let shortage = |copies, quota_mb| {
+        let text = sizing::of_change(&call.meta, &call.figures, (name, info), copies, quota_mb)?;
+        Some(format!("{text} Give it more, add nodes, or force it ({}=true).", sizing::FORCE))
+    };
+    let cut = (quota_mb < info.ram_quota_mb).then(|| shortage(info.copies(), quota_mb)).flatten();
+    let cut = cut.map(|text| ("ramQuotaMB", format!("RAM quota cannot be set below current usage. {text}")));
+    let more = (copies > info.copies()).then(|| shortage(copies, quota_mb)).flatten();
+    cut.into_iter().chain(more.map(|text| ("replicaNumber", text))).collect()
 }
 
 async fn delete(call: &Call, name: &str) -> Outcome {

@@ -7,7 +7,7 @@ use base::NodeId;
 use cluster::{ClusterError, Command, FailOver, Membership, NodeInfo, Recovery, StartGracefulFailover};
 use serde_json::{Map, Value, json};
 
-use super::{nodes, unsupported};
+use super::{nodes, sizing, unsupported};
 use crate::{
     node::time::now_ms,
     request::{Api, Call},
@@ -53,13 +53,17 @@ fn named<'a>(call: &'a Call, form: &Form) -> Result<Vec<&'a NodeInfo>, Refusal> 
     Ok(names.into_iter().filter_map(|name| nodes::by_otp(call, name)).collect())
 }
 
+/// The nodes that serve when these do not.
+fn left(call: &Call, nodes: &[NodeId]) -> Vec<NodeId> {
+    call.meta.active_nodes().map(|node| node.id).filter(|node| !nodes.contains(node)).collect()
+}
+
 /// At least one node that serves has to be left.
 fn check_someone_is_left(call: &Call, nodes: &[NodeId]) -> Result<(), Refusal> {
-    let mut others = call.meta.nodes.iter().filter(|node| !nodes.contains(&node.id));
-    if others.any(|node| node.membership == Membership::Active) {
-        Ok(())
-    } else {
+    if left(call, nodes).is_empty() {
         Err(refused("Last active node cannot be failed over."))
+    } else {
+        Ok(())
     }
 }
 
@@ -72,6 +76,8 @@ async fn hard(call: &Call) -> Outcome {
     }
     let nodes: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
     check_someone_is_left(call, &nodes)?;
+    // A node that is gone cannot be asked for: this is done in any case, and by what is known already.
+    let shortages = sizing::shortages(&call.meta, &call.figures, &left(call, &nodes));
     let command = Command::FailOver(FailOver { nodes, allow_unsafe, auto: false });
     match call.api.control.submit(command).await {
         Ok(_) => {}
@@ -84,12 +90,17 @@ async fn hard(call: &Call) -> Outcome {
         }
         Err(other) => return Err(other.into()),
     }
+    if !shortages.is_empty() {
+        let shortages = shortages.join(" ");
+        tracing::warn!(shortages, "the nodes that are left after a failover are too small for all copies");
+    }
     note(call, &chosen, "failed over");
     Ok(reply::empty_ok())
 }
 
 async fn graceful(call: &Call) -> Outcome {
-    let chosen = named(call, &call.form()?)?;
+    let form = call.form()?;
+    let chosen = named(call, &form)?;
     if call.meta.rebalance.is_some() {
         let text = "Cannot failover during rebalance";
         return Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, text));
@@ -101,6 +112,18 @@ async fn graceful(call: &Call) -> Outcome {
     check_someone_is_left(call, &nodes)?;
     if !can_hand_over(call, &nodes) {
         return Err(refused("Failover cannot be done gracefully (would lose vbuckets)."));
+    }
+    if !sizing::is_forced(call, &form) {
+        let figures = call.api.figures.fresh(&call.api.control, &call.meta).await;
+        let shortages = sizing::shortages(&call.meta, &figures, &left(call, &nodes));
+        if !shortages.is_empty() {
+            return Err(refused(format!(
+                "The nodes that are left are too small for all copies. {} Give them more, or add a node first. Where the node shall come \
+                 back, force it ({}=true): copies are made anew only by a rebalance.",
+                shortages.join(" "),
+                sizing::FORCE
+            )));
+        }
     }
     let command = Command::StartGracefulFailover(StartGracefulFailover {
         id: Api::new_uuid()?,

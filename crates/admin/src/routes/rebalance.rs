@@ -45,14 +45,15 @@ pub(super) async fn start(call: &Call) -> Outcome {
         return Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, text));
     }
     let keep: Vec<NodeId> = keep.iter().map(|node| node.id).collect();
-    if !form.is_on("allowUnderProvisioned") {
+    if !sizing::is_forced(call, &form) {
         // Of one that had to be waited for they were not to be had before.
         let figures = call.api.figures.fresh(&call.api.control, &call.meta).await;
         let shortages = sizing::shortages(&call.meta, &figures, &keep);
         if !shortages.is_empty() {
             return Err(reply::bad_request(&format!(
-                "The nodes there shall be are too small. {} Give them more, keep more nodes, or force it.",
-                shortages.join(" ")
+                "The nodes there shall be are too small. {} Give them more, keep more nodes, or force it ({}=true).",
+                shortages.join(" "),
+                sizing::FORCE
             )));
         }
     }

@@ -432,7 +432,7 @@ impl NodeControl for FakeNode {
         Some(BucketStatsView {
             items: 7,
             mem_used: 4096,
-            quota_min: heavy,
+            mem_floor: heavy,
             disk_used: heavy,
             data_used: heavy,
             resident_percent: 100.0,

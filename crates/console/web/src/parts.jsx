@@ -1,6 +1,7 @@
 // What the pages are made of: tables that sort, dialogs, forms, notes.
 import { signal } from '@preact/signals';
 import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
+import { FORCE, canBeForced } from './force.js';
 
 /** Notes at the foot of the page, read out by screen readers. */
 const notes = signal([]);
@@ -135,9 +136,10 @@ export const Check = ({ label, ...input }) => (
   <label class="check"><input type="checkbox" {...input} /> {label}</label>
 );
 
-/** A form. `send` gets its fields by name, and what it throws is shown. */
-export function Form({ send, action, cancel, isDangerous, isWaiting, isQuiet, children }) {
-  const [error, setError] = useState();
+/** A form. `send` gets its fields by name, and what it throws is shown; `refused` was thrown before. What can be forced gets a box for that. */
+export function Form({ send, action, cancel, refused, isDangerous, isWaiting, isQuiet, children }) {
+  const [error, setError] = useState(refused);
+  const [isForceable, setForceable] = useState(canBeForced(refused));
   const [isBusy, setBusy] = useState(false);
   const submit = async (event) => {
     event.preventDefault();
@@ -148,6 +150,7 @@ export function Form({ send, action, cancel, isDangerous, isWaiting, isQuiet, ch
       await send(fields);
     } catch (trouble) {
       setError(trouble);
+      if (canBeForced(trouble)) setForceable(true);
     }
     setBusy(false);
   };
@@ -155,6 +158,7 @@ export function Form({ send, action, cancel, isDangerous, isWaiting, isQuiet, ch
     <form onSubmit={submit}>
       {typeof children === 'function' ? children(error?.fields ?? {}) : children}
       <Trouble error={error} />
+      {isForceable ? <Check label="Do it all the same, although there is too little room" name={FORCE} value="true" /> : null}
       <div class="buttons">
         <button type="submit" class={isDangerous ? 'danger' : isQuiet ? '' : 'primary'} disabled={isBusy || isWaiting}>{isBusy ? 'Working…' : action}</button>
         {cancel ? <button type="button" onClick={cancel}>Cancel</button> : null}
@@ -168,7 +172,7 @@ export function Confirm({ title, name, action, run, close, children }) {
   const [typed, setTyped] = useState('');
   return (
     <Dialog title={title} close={close}>
-      <Form action={action} isDangerous isWaiting={typed !== name} cancel={close} send={async () => { await run(); close(); }}>
+      <Form action={action} isDangerous isWaiting={typed !== name} cancel={close} send={async (fields) => { await run(fields); close(); }}>
         {children}
         <Field label={`Type ${name} to go on`} value={typed} autocomplete="off" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} />
       </Form>

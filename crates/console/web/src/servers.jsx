@@ -1,6 +1,7 @@
 // Servers: who is a member, how each one is, and everything that changes that: adding, failing over, recovering, rebalancing.
 import { useState } from 'preact/hooks';
 import { ask, drop, post, put } from './api.js';
+import { canBeForced, forced } from './force.js';
 import { bytes, count, duration, percent } from './format.js';
 import { Badge, Confirm, Dialog, Field, Form, Loading, Meter, Page, Table, Trouble, attempt, note } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
@@ -103,8 +104,9 @@ const FailOver = ({ node, close }) => (
       action="Fail over"
       isDangerous
       cancel={close}
-      send={async ({ how }) => {
-        await post(how === 'graceful' ? '/controller/startGracefulFailover' : '/controller/failOver', { otpNode: node.otpNode });
+      send={async ({ how, ...fields }) => {
+        const more = how === 'graceful' ? forced(fields) : {};
+        await post(how === 'graceful' ? '/controller/startGracefulFailover' : '/controller/failOver', { otpNode: node.otpNode, ...more });
         note(how === 'graceful' ? 'The graceful failover has begun.' : `${node.hostname} is failed over.`);
         close();
       }}
@@ -136,10 +138,27 @@ const Recover = ({ node, close }) => (
   </Dialog>
 );
 
-const rebalance = (pool, leaving = []) => post('/controller/rebalance', {
+const rebalance = (pool, leaving = [], fields = {}) => post('/controller/rebalance', {
   knownNodes: pool.nodes.map((node) => node.otpNode).join(','),
   ejectedNodes: leaving.join(','),
+  ...forced(fields),
 });
+
+/** A rebalance was refused for want of room: why, and the way to have it all the same. */
+const Force = ({ pool, refused, close }) => (
+  <Dialog title="The rebalance was refused" close={close}>
+    <Form
+      action="Rebalance"
+      refused={refused}
+      cancel={close}
+      send={async (fields) => {
+        await rebalance(pool, [], fields);
+        note('The rebalance has begun.');
+        close();
+      }}
+    />
+  </Dialog>
+);
 
 const Remove = ({ node, pool, close }) => (
   <Confirm
@@ -147,9 +166,9 @@ const Remove = ({ node, pool, close }) => (
     name={node.hostname}
     action="Remove and rebalance"
     close={close}
-    run={async () => {
+    run={async (fields) => {
       if (node.clusterMembership === 'inactiveAdded') await post('/controller/ejectNode', { otpNode: node.otpNode });
-      else await rebalance(pool, [node.otpNode]);
+      else await rebalance(pool, [node.otpNode], fields);
       note('The removal has begun.');
     }}
   >
@@ -229,7 +248,16 @@ export function Servers() {
   if (!seen.data) return <Page title="Servers"><Loading of={seen} /></Page>;
   const { pool, rebalance: task } = seen.data;
   const isRunning = pool.rebalanceStatus === 'running';
-  const start = async () => { await attempt(() => rebalance(pool), 'The rebalance has begun.'); seen.refresh(); };
+  const start = async () => {
+    try {
+      await rebalance(pool);
+      note('The rebalance has begun.');
+    } catch (error) {
+      if (canBeForced(error)) setDialog({ what: 'force', refused: error });
+      else note(error.message, true);
+    }
+    seen.refresh();
+  };
   const stop = async () => { await attempt(() => post('/controller/stopRebalance'), 'The rebalance stops. What was moved stays moved.'); seen.refresh(); };
   return (
     <Page
@@ -251,6 +279,7 @@ export function Servers() {
       {dialog?.what === 'add' ? <Add close={close} /> : null}
       {dialog?.what === 'failover' ? <FailOver node={dialog.node} close={close} /> : null}
       {dialog?.what === 'recover' ? <Recover node={dialog.node} close={close} /> : null}
+      {dialog?.what === 'force' ? <Force pool={pool} refused={dialog.refused} close={close} /> : null}
       {dialog?.what === 'remove' ? <Remove node={dialog.node} pool={pool} close={close} /> : null}
     </Page>
   );

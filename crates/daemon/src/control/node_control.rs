@@ -269,6 +269,7 @@ impl NodeControl for Control {
             items: stats.curr_items,
             replica_items: stats.replica.items,
             mem_used: stats.mem_used,
+            mem_floor: stats.mem_floor,
             quota_min: stats.quota_min(),
             disk_used: stats.disk_bytes,
             data_used: stats.disk_live_bytes,

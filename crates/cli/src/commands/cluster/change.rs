@@ -112,6 +112,8 @@ pub(crate) struct StopArgs {
 #[command(after_help = "\
 Graceful (the default): the node hands over while it runs; nothing is lost, and clients do not wait. It needs a replica of every
 bucket elsewhere, and goes on once those have caught up.
+Where the nodes that are left would be too small for all copies it is refused with the arithmetic. --force starts it all the same, as for a
+node that shall come back.
 --hard: for nodes that are dead. Copies elsewhere become active at once; writes that had not reached one are lost. Where
 the nodes that are left could not agree on it, it is refused, unless --unsafe says that the others are gone for good.
 
@@ -130,6 +132,10 @@ pub(crate) struct FailoverArgs {
     /// Even though a majority of nodes is not there, or vBuckets would be lost
     #[arg(long, requires = "hard")]
     r#unsafe: bool,
+
+    /// Even where the nodes that are left are too small for all copies. A hard failover never asks
+    #[arg(long, conflicts_with = "hard")]
+    force: bool,
 
     /// Start a graceful failover and return
     #[arg(long)]
@@ -252,6 +258,9 @@ pub(super) fn failover(args: &FailoverArgs) -> Result<(), Failure> {
     let mut form: Vec<(&str, &str)> = nodes.iter().map(|node| ("otpNode", node.otp())).collect();
     if args.r#unsafe {
         form.push(("allowUnsafe", "true"));
+    }
+    if args.force {
+        form.push(("allowUnderProvisioned", "true"));
     }
     let path = if args.hard { "/controller/failOver" } else { "/controller/startGracefulFailover" };
     session.post(path, &form, "nothing was failed over")?;

@@ -23,7 +23,7 @@ WHAT IT SHOWS
 
   enough      what is in memory stays there, with room to spare
   tight       values leave memory and are read from disk, or there are fewer nodes than copies; the data can be held
-  too small   what has to stay in memory (AT THE LEAST) has no room: mutations would be refused
+  too small   what has to stay in memory (AT THE LEAST) has no room: a change of the cluster to this is refused unless it is forced
 
   Of every document that is not in the working set, key and metadata stay in memory. A bucket with full eviction needs less.
   Disk is what files may grow to before compaction keeps them there.";
