@@ -41,7 +41,7 @@ SWITCHES = [
     (
         "crates/dataplane/src/request",
         "        let now = Reading::now();\n        let mut slow = None;",
-        f"        base::hash::count(answered);\n        if {OUT} {{\n            self.ran.clear();\n            return (answered, None);\n        }}\n"
+        f"        base::hash::count(answered);\n        if {OUT} {{\n            self.ran.clear();\n            return Recorded {{ answered, ..Recorded::default() }};\n        }}\n"
         "        let now = Reading::now();\n        let mut slow = None;",
     ),
     # Hot documents and clients.

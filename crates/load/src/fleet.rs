@@ -341,12 +341,12 @@ fn interval_to(interval: &Interval) -> Value {
         }
     }
     let split = &tally.split;
-    let parts = [&split.queue, &split.service, &split.server, &split.receive];
+    let parts = [&split.queue, &split.service, &split.server, &split.receive, &split.beside];
     json!({
         "index": interval.index, "ops": ops, "split": parts.map(encode), "keys_found": tally.keys_found,
         "keys_missed": tally.keys_missed, "bytes": tally.bytes, "temporary": tally.temporary, "moved": tally.moved,
         "reasons": tally.reasons, "failures": tally.failures, "corrupt": tally.corrupt, "violations": tally.violations,
-        "histories": tally.histories, "reconnects": tally.reconnects, "unsent": tally.unsent,
+        "histories": tally.histories, "reconnects": tally.reconnects, "unsent": tally.unsent, "overstated": tally.overstated,
         "elapsed": tally.elapsed.as_secs_f64(),
     })
 }
@@ -361,7 +361,8 @@ fn interval_from(value: &Value) -> Option<Interval> {
         tally.of(op, class).merge(&decode(text)?);
     }
     let split = &mut tally.split;
-    let parts = [&mut split.queue, &mut split.service, &mut split.server, &mut split.receive];
+    let parts =
+        [&mut split.queue, &mut split.service, &mut split.server, &mut split.receive, &mut split.beside];
     for (part, text) in parts.into_iter().zip(value["split"].as_array()?) {
         *part = decode(text)?;
     }
@@ -376,6 +377,7 @@ fn interval_from(value: &Value) -> Option<Interval> {
     tally.violations = serde_json::from_value(value["violations"].clone()).ok()?;
     tally.histories = serde_json::from_value(value["histories"].clone()).ok()?;
     tally.reconnects = number("reconnects")?;
+    tally.overstated = number("overstated")?;
     tally.unsent = number("unsent")?;
     tally.elapsed = Duration::try_from_secs_f64(value["elapsed"].as_f64()?).ok()?;
     Some(Interval { index: number("index")?, tally })
@@ -422,8 +424,9 @@ mod tests {
                     tally.record(Op::Get, Class::Success, 1000 + i * 977);
                     tally.record(Op::Set, Class::Failure, i * 31);
                     tally.split.queue.record(i);
+                    tally.split.beside.record(i * 3);
                 }
-                tally.bytes = control.rate() as u64;
+                (tally.bytes, tally.overstated) = (control.rate() as u64, 2);
                 tally.failures.insert("Busy".to_owned(), 7);
                 tally.reasons.extend((index == 1).then(|| ("no room".to_owned(), 2)));
                 sink(Interval { index, tally });
@@ -469,6 +472,7 @@ mod tests {
                     whole.record(Op::Get, Class::Success, 1000 + i * 977);
                     whole.record(Op::Set, Class::Failure, i * 31);
                     whole.split.queue.record(i);
+                    whole.split.beside.record(i * 3);
                 }
             }
             assert_eq!(intervals, 3);
@@ -477,6 +481,7 @@ mod tests {
                 assert_eq!(merged.failed.get(), expected.failed.get(), "{op:?}");
             }
             assert_eq!(total.split.queue.get(), whole.split.queue.get());
+            assert_eq!((total.split.beside.get(), total.overstated), (whole.split.beside.get(), 18));
             assert_eq!((total.failures["Busy"], total.bytes), (63, 99));
             assert_eq!((total.main_reason(), total.reasons["no room"]), (Some("no room"), 6));
         }

@@ -5,6 +5,7 @@
 //! and loses nothing, because every histogram has the same bounds.
 
 use crate::op::{Class, Op};
+use crate::wire::told_within;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -146,6 +147,8 @@ pub struct Split {
     pub server: Latencies,
     /// The part of `service` that the reply waited in this machine's kernel for this process.
     pub receive: Latencies,
+    /// From the way out to the reply's arrival in this process, less what the server reports for itself: network, sockets and this process.
+    pub beside: Latencies,
 }
 
 impl Split {
@@ -154,6 +157,7 @@ impl Split {
         self.service.merge(&other.service);
         self.server.merge(&other.server);
         self.receive.merge(&other.receive);
+        self.beside.merge(&other.beside);
     }
 }
 
@@ -183,6 +187,8 @@ pub struct Tally {
     pub violations: BTreeMap<String, u64>,
     /// What happened to the first records it concerns.
     pub histories: Vec<String>,
+    /// Operations that by the server's account took longer than this process waited for them.
+    pub overstated: u64,
     /// Connections that broke and were made again.
     pub reconnects: u64,
     /// Operations that were due before the end and could not be sent (open loop).
@@ -201,6 +207,17 @@ impl Tally {
             self.ops.resize_with(Op::ALL.len(), OpTally::default);
         }
         self.ops[op as usize].of(class).record(nanos);
+    }
+
+    /// What the server reports of an operation that took `nanos` from its way out to its reply.
+    #[inline]
+    pub fn told(&mut self, nanos: u64, micros: u64) {
+        let told = micros * 1000;
+        self.split.server.record(told);
+        self.split.beside.record(nanos.saturating_sub(told));
+        // A little more is its rounding.
+        let is_more = told > nanos && told_within(micros).0 * 1000 > nanos;
+        self.overstated += u64::from(is_more);
     }
 
     /// The histogram of an operation and ending, to be filled by the merging thread.
@@ -231,6 +248,7 @@ impl Tally {
         add_counts(&mut self.violations, &other.violations);
         let room = HISTORIES_MAX.saturating_sub(self.histories.len());
         self.histories.extend(other.histories.iter().take(room).cloned());
+        self.overstated += other.overstated;
         self.reconnects += other.reconnects;
         self.unsent += other.unsent;
         self.elapsed = self.elapsed.max(other.elapsed);
@@ -355,6 +373,21 @@ mod tests {
             assert_eq!(one.miss.get(), other.miss.get(), "{op:?}");
             assert_eq!(one.failed.get(), other.failed.get(), "{op:?}");
         }
+    }
+
+    #[test]
+    fn what_the_server_tells_is_a_part_of_what_was_waited_for() {
+        let mut tally = Tally::default();
+        tally.told(50_000, 12);
+        assert_eq!(
+            (tally.split.server.count(), tally.split.beside.max_us().round(), tally.overstated),
+            (1, 38.0, 0)
+        );
+        // Told as 11 us it may have been 10, and no 9.
+        tally.told(10_500, 11);
+        assert_eq!(tally.overstated, 0);
+        tally.told(9_500, 11);
+        assert_eq!((tally.split.beside.count(), tally.overstated), (3, 1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The requests of a client in their order: which of them wait, and what may not overtake them.
 
+use protocol::{binary::ServerDuration, hello::Feature};
 use replication::producer::STREAM_TICKETS;
 
 use super::{
@@ -9,8 +10,9 @@ use super::{
 use crate::{
     figures::slow::Asker,
     handlers,
+    net::output::Mark,
     request::{
-        context::Context,
+        context::Recorded,
         session::{Session, SessionStatus},
         stage::{Resumed, Stage},
     },
@@ -26,6 +28,17 @@ pub(super) struct Requests {
     pub(super) barrier: bool,
     /// Operations that were answered.
     pub(super) answered: u64,
+}
+
+/// The beginning of what is executed together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    /// Requests that were parked before.
+    others: usize,
+    /// For how many nanoseconds it waited for its turn, unless that was counted before.
+    queued: Option<u64>,
+    /// Where its answers begin.
+    mark: Mark,
 }
 
 /// A protocol of requests and answers. Requests may be parked, and go on from the packet that was kept.
@@ -80,9 +93,11 @@ impl<C: Client> Protocol for C {
     }
 
     fn consume(&mut self, input: &[u8], turn: &mut Turn<'_>) -> (usize, After) {
-        let (others, queued) = (self.requests().waiting.len(), turn.context.stopwatch.queued());
+        let queued = turn.context.stopwatch.queued();
+        let batch =
+            Batch { others: self.requests().waiting.len(), queued: Some(queued), mark: turn.out.mark() };
         let result = self.execute_all(input, turn);
-        self.requests_mut().record_batch(others, Some(queued), turn.session, turn.context);
+        self.requests_mut().record_batch(batch, turn);
         result
     }
 
@@ -122,10 +137,10 @@ fn resume(client: &mut impl Client, parked: Parked, turn: &mut Turn<'_>) -> Flow
         meter.record_phase(turn.context.worker, phase, 1, waited);
         turn.context.waited = Some((phase, waited));
     }
-    let others = client.requests_mut().waiting.len();
+    let batch = Batch { others: client.requests_mut().waiting.len(), queued: None, mark: turn.out.mark() };
     let now_read_at = std::mem::replace(&mut turn.context.read_at, read_at);
     let flow = client.resume(&packet, Resumed { ticket, stage, completion, timed_out }, turn);
-    client.requests_mut().record_batch(others, None, turn.session, turn.context);
+    client.requests_mut().record_batch(batch, turn);
     turn.context.read_at = now_read_at;
     flow
 }
@@ -136,18 +151,17 @@ impl Requests {
         self.blocked && self.waiting.stages().any(|(_, stage)| matches!(stage, Stage::Fetch { .. }))
     }
 
-    /// Records what was executed since `others` requests were parked; `queued` is for how many nanoseconds it waited for
-    /// its turn.
-    pub(super) fn record_batch(
-        &mut self,
-        others: usize,
-        queued: Option<u64>,
-        session: &Session,
-        context: &mut Context,
-    ) {
-        let parked = self.waiting.len().saturating_sub(others) as u64;
-        let (answered, slow) = context.record_batch(session.meter(), parked, queued);
+    /// Records what was executed since a batch began. Histograms, and clients that want to know it, are told the same time.
+    pub(super) fn record_batch(&mut self, batch: Batch, turn: &mut Turn<'_>) {
+        let Turn { session, out, context } = turn;
+        let parked = self.waiting.len().saturating_sub(batch.others) as u64;
+        let is_told = session.has(Feature::Tracing) && out.mark() != batch.mark;
+        let Recorded { answered, micros, slow } =
+            context.record_batch(session.meter(), parked, batch.queued, is_told);
         self.answered = self.answered.wrapping_add(answered);
+        if is_told {
+            out.tell(batch.mark, ServerDuration::from_micros(micros));
+        }
         let Some(slow) = slow else { return };
         let bucket = session.attached();
         let asker = Asker {

@@ -8,7 +8,7 @@
 
 use base::{Cas, Datatype, Status};
 use protocol::{
-    binary::{Header, Magic, Opaque, ServerOpcode, extras},
+    binary::{Header, Magic, Opaque, Response, ServerOpcode, extras},
     hello::Feature,
 };
 
@@ -37,7 +37,7 @@ pub(crate) fn get(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         return Ok(());
     }
     let (datatype, body) = reply::config_body(call.session, config);
-    let response = call.response().with_datatype(datatype);
+    let response = Response::new(Status::Success).with_datatype(datatype);
     let traced = call.session.has(Feature::Tracing);
     let header = &call.request.frame.header;
     protocol::binary::write_response(&mut call.out.bytes, header, traced, &response, &[], &[], body);

@@ -10,7 +10,7 @@ use protocol::{
 
 use crate::{
     net::output::{BY_REFERENCE_BYTES, Output},
-    request::{call::Call, reply, stage::Stop, value},
+    request::{call::Call, stage::Stop, value},
 };
 
 /// GET, GETQ, GETK, GETKQ.
@@ -42,7 +42,6 @@ pub(crate) struct Form<'r> {
     /// The key, where it is repeated.
     key: &'r [u8],
     traced: bool,
-    duration: ServerDuration,
     negotiated: Datatype,
 }
 
@@ -70,7 +69,6 @@ impl<'r> Form<'r> {
             header: &call.request.frame.header,
             key: if with_key { call.request.frame.key } else { &[] },
             traced: call.session.has(Feature::Tracing),
-            duration: reply::duration(call.session, call.context),
             negotiated: call.session.features.datatypes(),
         }
     }
@@ -114,7 +112,7 @@ impl<'r> Form<'r> {
             extras_len: 4,
             key_len: key.len() as u16,
             value_by_reference: by_reference as u32,
-            duration: self.duration,
+            duration: ServerDuration(0),
         });
     }
 }

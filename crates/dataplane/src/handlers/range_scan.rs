@@ -175,7 +175,7 @@ fn is_enough(reading: &Reading, now: Now) -> bool {
 fn write_packet(call: &mut Call<'_, '_>, reading: &mut Reading) -> Result<ScanStep, Stop> {
     let form = Form::of(call, &reading.hold);
     let mut scratch = std::mem::take(&mut call.context.scratch);
-    let response = call.response();
+    let response = Response::new(Status::Success);
     let traced = call.session.has(Feature::Tracing);
     let bucket = call.session.bucket()?;
     let mut writer = ResponseWriter::begin(&mut call.out.bytes, &call.request.frame.header, traced);

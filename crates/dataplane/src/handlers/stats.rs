@@ -6,7 +6,7 @@
 use base::{Datatype, Now, Seqno, Status, VbId, VbRole};
 use cluster::auth::Privilege;
 use engine::VbInfo;
-use protocol::binary::write_response;
+use protocol::binary::{Response, write_response};
 
 use crate::{
     figures::{
@@ -48,7 +48,7 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         _ => group_of(shared, call.session.bucket()?, group, argument)?,
     };
     for (name, value) in pairs {
-        let response = call.response();
+        let response = Response::new(Status::Success);
         let header = &call.request.frame.header;
         write_response(&mut call.out.bytes, header, false, &response, &[], name.as_bytes(), value.as_bytes());
     }

@@ -192,9 +192,7 @@ fn answer(call: &mut Call<'_, '_>, mutated: &Mutated, acknowledgement: &Acknowle
             call.answer(mutated.cas, Datatype::RAW, extras, &[], &number.to_be_bytes());
         }
         Acknowledgement::Parts { status, datatype, value } => {
-            let response = Response { status: *status, ..call.response() }
-                .with_cas(mutated.cas)
-                .with_datatype(*datatype);
+            let response = Response::new(*status).with_cas(mutated.cas).with_datatype(*datatype);
             call.answer_as(&response, extras, value);
         }
     }

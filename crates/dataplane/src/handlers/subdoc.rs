@@ -13,7 +13,7 @@ use engine::{
 };
 use protocol::{
     binary::{
-        Opcode, Response, ResponseWriter, ServerDuration,
+        Opcode, Response, ResponseWriter,
         subdoc::{
             DocFlags, PathFlags, Spec, SpecOp, SubdocRequest, append_lookup_result, append_mutation_failure,
             append_mutation_result, is_system_key,
@@ -182,7 +182,6 @@ pub(super) fn require_lookup(call: &Call<'_, '_>, request: &SubdocRequest<'_>) -
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     datatype: Datatype,
-    duration: ServerDuration,
 }
 
 impl Head {
@@ -191,7 +190,7 @@ impl Head {
         let is_json =
             single.is_some_and(|spec| spec.op.returns_value() && !spec.flags.has(PathFlags::BINARY));
         let datatype = if is_json { reply::json_if_negotiated(call.session) } else { Datatype::RAW };
-        Self { datatype, duration: reply::duration(call.session, call.context) }
+        Self { datatype }
     }
 
     pub(super) fn response(self, looked_up: &LookedUp) -> Response {
@@ -201,10 +200,7 @@ impl Head {
             (false, false) => Status::SubdocMultiPathFailure,
             (false, true) => Status::SubdocMultiPathFailureDeleted,
         };
-        Response::new(status)
-            .with_cas(looked_up.cas)
-            .with_duration(self.duration)
-            .with_datatype(self.datatype)
+        Response::new(status).with_cas(looked_up.cas).with_datatype(self.datatype)
     }
 }
 

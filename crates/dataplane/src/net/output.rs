@@ -8,6 +8,7 @@
 use std::{collections::VecDeque, io::IoSlice, ops::Deref};
 
 use engine::SharedValue;
+use protocol::binary::{HEADER_BYTES, Magic, ServerDuration};
 
 /// Values from this size on are sent by reference. Below it a copy is cheaper than another slice (guess).
 pub(crate) const BY_REFERENCE_BYTES: usize = 16 * 1024;
@@ -74,7 +75,7 @@ pub(crate) struct Output {
 }
 
 /// A place in the output to go back to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     bytes: usize,
     values: usize,
@@ -126,6 +127,30 @@ impl Output {
     /// Here.
     pub(crate) fn mark(&self) -> Mark {
         Mark { bytes: self.bytes.len(), values: self.values.len() }
+    }
+
+    /// Tells how long the server took in each answer since `mark` that has room for it. What was said since then is whole packets.
+    pub(crate) fn tell(&mut self, mark: Mark, duration: ServerDuration) {
+        let [high, low] = duration.0.to_be_bytes();
+        let mut lent = self.values.get(mark.values..).unwrap_or_default().iter().peekable();
+        let mut at = mark.bytes;
+        while let Some((header, behind)) =
+            self.bytes.get_mut(at..).and_then(|rest| rest.split_first_chunk_mut::<HEADER_BYTES>())
+        {
+            if header[0] == Magic::FlexResponse as u8
+                && let Some(info @ [0x02, _, _]) = behind.first_chunk_mut()
+            {
+                *info = [0x02, high, low];
+            }
+            let mut left =
+                HEADER_BYTES + u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
+            // Values of this packet are before its end. Those of a later one are behind that one's header.
+            while let Some((place, value)) = lent.next_if(|(place, _)| place.saturating_sub(at) < left) {
+                left = left.saturating_sub(place.saturating_sub(at) + value.len());
+                at = *place;
+            }
+            at += left;
+        }
     }
 
     /// Takes back what was said since `mark`.

@@ -40,6 +40,17 @@ const TURN_TIME: Duration = Duration::from_millis(2);
 /// The clocks and the lease are looked at again in the middle of a turn that has taken so long.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
+/// What became of a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    /// Operations that were answered.
+    pub(crate) answered: u64,
+    /// From when its input was read until its end, in microseconds.
+    pub(crate) micros: u64,
+    /// Those that were slow.
+    pub(crate) slow: Option<SlowBatch>,
+}
+
 /// A turn's surroundings. One per worker.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -185,25 +196,29 @@ impl Context {
 
     /// Records the operations executed since the last time, and `parked` more that have to wait, which took the time
     /// since the clock was last read. `queued` is for how many nanoseconds they waited for their turn, unless that was counted before.
-    /// Returns how many were answered, and those that were slow.
+    /// `is_told` if the client is to know the time, also of what counts as no operation.
     pub(crate) fn record_batch(
         &mut self,
         meter: Option<&BucketMeter>,
         parked: u64,
         queued: Option<u64>,
-    ) -> (u64, Option<SlowBatch>) {
+        is_told: bool,
+    ) -> Recorded {
         let waited = self.waited.take();
         let answered: u64 = self.ran.iter().map(|(_, count)| count).sum();
         let requests = answered + parked;
-        if requests == 0 {
-            return (0, None);
+        if requests == 0 && !is_told {
+            return Recorded::default();
         }
         let now = Reading::now();
         let mut slow = None;
+        let micros = self.micros_until(now);
+        if requests == 0 {
+            return Recorded { micros, ..Recorded::default() };
+        }
         let executed = self.stopwatch.lap(now);
         self.stopwatch.answered(answered);
         if let Some(meter) = meter {
-            let micros = self.micros_until(now);
             for (kind, count) in &self.ran {
                 meter.record(self.worker, *kind, *count, micros);
             }
@@ -217,17 +232,12 @@ impl Context {
             }
         }
         self.ran.clear();
-        (answered, slow)
+        Recorded { answered, micros, slow }
     }
 
     /// Whether what was executed took so long that others have to come first.
     pub(crate) fn is_turn_over(&mut self) -> bool {
         std::mem::take(&mut self.check_turn_time) && Reading::now().since(self.read_at) >= TURN_TIME
-    }
-
-    /// Microseconds since the input was read.
-    pub(crate) fn elapsed_micros(&self) -> u64 {
-        self.micros_until(Reading::now())
     }
 
     /// Microseconds from when the input was read to `now`.

@@ -3,10 +3,13 @@
 //! What a refusal looks like depends on the client. Clients that negotiated extended errors get the status, and a JSON
 //! context where the server has something to add. All others get the texts and the older statuses that their libraries
 //! match on.
+//!
+//! A response to a client that wants to know how long it took is written with room for that. The end of its batch fills it in
+//! ([`Output::tell`]).
 
 use base::{Cas, Datatype, Status, limits};
 use protocol::{
-    binary::{Header, Opcode, Response, ServerDuration, extras, legacy::status_for, write_response},
+    binary::{Header, Opcode, Response, extras, legacy::status_for, write_response},
     hello::Feature,
 };
 
@@ -16,16 +19,10 @@ use crate::{
 };
 
 impl Call<'_, '_> {
-    /// A response with the time taken so far; the status is success.
-    #[inline]
-    pub(crate) fn response(&self) -> Response {
-        Response::new(Status::Success).with_duration(duration(self.session, self.context))
-    }
-
     /// Answers with success and these parts, quiet or not.
     #[inline]
     pub(crate) fn answer(&mut self, cas: Cas, datatype: Datatype, extras: &[u8], key: &[u8], value: &[u8]) {
-        let response = self.response().with_cas(cas).with_datatype(datatype);
+        let response = Response::new(Status::Success).with_cas(cas).with_datatype(datatype);
         let traced = self.session.has(Feature::Tracing);
         write_response(
             &mut self.out.bytes,
@@ -51,7 +48,7 @@ impl Call<'_, '_> {
 
     /// Answers with a status other than success and a value.
     pub(crate) fn answer_status(&mut self, status: Status, value: &[u8]) {
-        self.answer_as(&Response { status, ..self.response() }, &[], value);
+        self.answer_as(&Response::new(status), &[], value);
     }
 
     /// Answers with `response`, extras and a value.
@@ -64,16 +61,6 @@ impl Call<'_, '_> {
 /// The version clients gate features on; Settee's own has its own field in the statistics.
 pub(crate) fn version_text() -> String {
     format!("{}-0000-enterprise", limits::COMPAT_VERSION)
-}
-
-/// The time since the request was read, where the client wants to know it.
-#[inline]
-pub(crate) fn duration(session: &Session, context: &Context) -> ServerDuration {
-    if session.has(Feature::Tracing) {
-        ServerDuration::from_micros(context.elapsed_micros())
-    } else {
-        ServerDuration(0)
-    }
 }
 
 pub(crate) fn json_if_negotiated(session: &Session) -> Datatype {
@@ -99,7 +86,7 @@ pub(crate) fn refuse(
         return Ok(());
     }
     let traced = session.has(Feature::Tracing);
-    let response = Response::new(status).with_duration(duration(session, context));
+    let response = Response::new(status);
     let mut write = |response: &Response, value: &[u8]| {
         write_response(&mut out.bytes, header, traced, response, &[], &[], value);
     };

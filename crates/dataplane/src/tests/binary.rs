@@ -4,12 +4,17 @@ use base::{Cas, CollectionId, Datatype, Status, VbId, bucket::CompressionMode};
 use cluster::Command;
 use engine::BucketChange;
 use protocol::{
-    binary::{Opcode, Request, RequestInfo},
+    binary::{Decoded, Opcode, Request, RequestInfo, ServerDuration, decode_frame_within},
     hello::Feature,
 };
 
 use super::harness::{Node, Reply, Wire, encode, replies};
-use crate::{ListenerKind, connection::After};
+use crate::{
+    ListenerKind,
+    connection::After,
+    figures::meter::{LatencyStep, OpKind},
+    net::output::BY_REFERENCE_BYTES,
+};
 
 const KEY: &[u8] = b"k1";
 
@@ -481,6 +486,53 @@ fn responses_say_how_long_they_took_where_that_was_asked_for() {
     let bytes = wire.feed(&encode(&get(KEY)));
     assert_eq!((bytes[0], bytes[2], bytes[24]), (0x18, 3, 0x02));
     assert_eq!(replies(&bytes)[0].status, Status::KeyNotFound);
+}
+
+/// How long each of these answers says that it took.
+fn told(mut bytes: &[u8]) -> Vec<ServerDuration> {
+    let mut told = Vec::new();
+    while let Decoded::Frame(frame) = decode_frame_within(bytes, usize::MAX) {
+        told.push(frame.framing.parse_response().unwrap().server_duration.unwrap());
+        bytes = &bytes[frame.packet_len()..];
+    }
+    assert!(bytes.is_empty());
+    told
+}
+
+/// Nothing of a batch leaves before its end. So all of it took as long, for the client and in the histograms.
+#[test]
+fn a_client_is_told_the_time_that_the_histograms_have() {
+    let node = Node::new();
+    let mut wire = modern(&node);
+    wire.hello(&[Feature::Tracing, Feature::Json]);
+    let large = vec![b'x'; 2 * BY_REFERENCE_BYTES];
+    for (key, value) in [(KEY, b"small".as_slice()), (b"large", &large)] {
+        assert_eq!(wire.ask(&set(key, value)).status, Status::Success);
+    }
+    // That it is a document is looked at, which takes longer than all before it.
+    let json = format!("[{}1]", "1,".repeat(1 << 20)).into_bytes();
+    let unknown = [&[0x80, 0xee][..], &[0; 22]].concat();
+    let batch = [
+        encode(&get(b"large")),
+        encode(&get(b"not there")),
+        encode(&get(KEY)),
+        unknown,
+        encode(&get(b"large")),
+        encode(&set(KEY, &json)),
+    ];
+    let counted = |kind| node.latencies("default", kind);
+    assert!(counted(OpKind::Get).is_empty());
+    let bytes = wire.feed(&batch.concat());
+    assert!(wire.lent > 0, "a value is sent from where it is");
+    let told = told(&bytes);
+    assert_eq!(told.len(), batch.len());
+    let longest = told[told.len() - 1];
+    assert!(longest > ServerDuration::from_micros(100), "{longest:?}");
+    assert!(told.iter().all(|one| *one == longest), "{told:?}");
+    let steps = counted(OpKind::Get);
+    let [LatencyStep { from_micros, to_micros, count: 4 }] = steps[..] else { panic!("{steps:?}") };
+    let step = ServerDuration::from_micros(from_micros)..=ServerDuration::from_micros(to_micros);
+    assert!(step.contains(&longest), "{longest:?} in {steps:?}");
 }
 
 #[test]

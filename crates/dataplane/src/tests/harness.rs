@@ -25,7 +25,11 @@ use crate::{
     AuditEvent, BucketEntry, BucketMaps, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared,
     Snapshot, Wakes, WorkerOptions, Workers,
     connection::{After, Connection},
-    figures::{phases::Phase, reading::Reading},
+    figures::{
+        meter::{LatencyStep, OpKind},
+        phases::Phase,
+        reading::Reading,
+    },
     net::output::Output,
     request::{context::Context, session::Session, value},
     state::helper::Helper,
@@ -135,6 +139,11 @@ impl Node {
     /// How many requests of a bucket were in a phase.
     pub(super) fn in_phase(&self, name: &str, phase: Phase) -> u64 {
         self.buckets[name].1.phase(phase).steps.iter().map(|step| step.count).sum()
+    }
+
+    /// The histogram of a kind of operation in a bucket.
+    pub(super) fn latencies(&self, name: &str, kind: OpKind) -> Vec<LatencyStep> {
+        self.buckets[name].1.latencies(kind)
     }
 
     fn disk(&self) -> &Arc<Bucket> {

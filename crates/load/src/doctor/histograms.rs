@@ -113,15 +113,21 @@ pub(super) fn bound(steps: &Steps, share: f64) -> u64 {
 
 /// What this share did not exceed. Within a step all places are taken to be as likely.
 pub(super) fn quantile(steps: &Steps, share: f64) -> f64 {
+    let Some((from, to, into)) = place(steps, share) else { return 0.0 };
+    from as f64 + into * to.saturating_sub(from) as f64
+}
+
+/// The step that has what this share did not exceed, and how far into the step that is.
+pub(super) fn place(steps: &Steps, share: f64) -> Option<(u64, u64, f64)> {
     let mut left = share * count(steps) as f64;
     for ((from, to), count) in steps {
         let count = *count as f64;
         if left <= count {
-            return *from as f64 + (left / count).clamp(0.0, 1.0) * to.saturating_sub(*from) as f64;
+            return Some((*from, *to, (left / count).clamp(0.0, 1.0)));
         }
         left -= count;
     }
-    steps.keys().next_back().map_or(0.0, |(_, to)| *to as f64)
+    steps.keys().next_back().map(|(from, to)| (*from, *to, 1.0))
 }
 
 /// What the longest `wanted` took together, or all if there are fewer; each counts as the middle of its step.

@@ -743,7 +743,7 @@ impl<'a> Run<'a> {
                 split.service.record(now.saturating_sub(job.sent));
             }
             if let Some(micros) = server_us {
-                split.server.record(u64::from(micros) * 1000);
+                self.tally.told(now.saturating_sub(job.sent), micros.into());
             }
         }
     }

@@ -115,6 +115,7 @@ fn table(tally: &Tally, out: &mut String) {
     row(out, "— in client queue", &split.queue);
     row(out, "— sent to reply", &split.service);
     row(out, "— in server", &split.server);
+    row(out, "— beside it", &split.beside);
     row(out, "— in own kernel", &split.receive);
     out.push_str("</table>");
 }

@@ -33,6 +33,7 @@ pub fn json(report: &Report) -> Value {
         "failures": tally.failures,
         "unsent": tally.unsent,
         "reconnects": tally.reconnects,
+        "overstated_by_server": tally.overstated,
         "corrupt": report.corrupt(),
         "violations": report.violations(),
         "histories": report.histories(),
@@ -42,7 +43,7 @@ pub fn json(report: &Report) -> Value {
         "operations": ops,
         "split_us": {
             "queue": latencies(&split.queue), "service": latencies(&split.service),
-            "server": latencies(&split.server), "receive": latencies(&split.receive),
+            "server": latencies(&split.server), "receive": latencies(&split.receive), "beside": latencies(&split.beside),
         },
         "server_cpu_us_per_op": report.server_us_per_op(),
         "server_cpu_seconds": report.server.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
@@ -61,7 +62,11 @@ pub fn json(report: &Report) -> Value {
 fn agreement(found: &Agreement) -> Value {
     let side = |side: &Side| {
         let [p50, p90, p99] = side.percentiles_us;
-        json!({ "count": side.count, "p50_us": p50, "p90_us": p90, "p99_us": p99 })
+        let [within_50, within_90, within_99] = side.within_us;
+        json!({
+            "count": side.count, "p50_us": p50, "p90_us": p90, "p99_us": p99,
+            "p50_within_us": within_50, "p90_within_us": within_90, "p99_within_us": within_99,
+        })
     };
     json!({ "told": side(&found.told), "counted": side(&found.counted) })
 }

@@ -91,6 +91,7 @@ fn table(report: &Report, f: &mut String) -> fmt::Result {
     row(f, "  in client queue", &split.queue)?;
     row(f, "  sent to reply", &split.service)?;
     row(f, "  in server", &split.server)?;
+    row(f, "  beside it", &split.beside)?;
     row(f, "  in own kernel", &split.receive)
 }
 

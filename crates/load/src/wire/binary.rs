@@ -3,10 +3,14 @@
 use super::{Command, Expected, Outcome, Parsed, Settings, Verb};
 use base::{Cas, Status};
 use protocol::binary::extras::{CounterExtras, NumberExtras, StoreExtras};
-use protocol::binary::{Decoded, Durability, Frame, Magic, Opaque, Opcode, Request, decode_frame};
+use protocol::binary::{
+    Decoded, Durability, Frame, Magic, Opaque, Opcode, Request, ServerDuration, decode_frame,
+};
 
 /// Bytes of a packet's header, which ends with its number and its version.
 const HEADER_BYTES: usize = 24;
+/// The server tells no longer time, in microseconds: about two minutes.
+const LONGEST_TOLD: u64 = 130_000_000;
 /// Sub-document flag: make the fields in between too.
 const SUBDOC_MKDIR_P: u8 = 1;
 
@@ -107,6 +111,21 @@ pub(super) fn read<'a>(expected: Expected, input: &'a [u8]) -> Parsed<'a> {
         }
         _ => Parsed::Broken("a reply that is not the next one".to_owned()),
     }
+}
+
+/// The times in microseconds that the server tells as this one: the shortest, and the longest.
+pub(crate) fn told_within(micros: u64) -> (u64, u64) {
+    let told = ServerDuration::from_micros(micros);
+    let least = |is_there: &dyn Fn(ServerDuration) -> bool| {
+        let (mut low, mut high) = (0, LONGEST_TOLD);
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_there(ServerDuration::from_micros(middle)) { high = middle } else { low = middle + 1 }
+        }
+        low
+    };
+    let (first, next) = (least(&|one| one >= told), least(&|one| one > told));
+    (first, next.saturating_sub(1).max(first))
 }
 
 fn server_micros(frame: &Frame<'_>) -> Option<u32> {

@@ -16,6 +16,7 @@ mod text;
 use crate::op::Op;
 use base::bucket::DurabilityLevel;
 use base::{CollectionId, VbId};
+pub(crate) use binary::told_within;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
