@@ -5,6 +5,7 @@
 mod cluster;
 mod credentials;
 mod cut_off;
+mod delays;
 mod design_documents;
 mod disturbed;
 mod encryption;

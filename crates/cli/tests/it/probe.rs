@@ -15,12 +15,15 @@ use serde_json::Value;
 
 use crate::{
     cluster::{Cluster, eventually, eventually_or_say},
-    node::Node,
+    delays::within,
+    node::{Node, PASSWORD, USERNAME},
     stalls,
 };
 
 /// The timeout of an operation, as the probe counts it.
 const TIMEOUT_US: u64 = 2_500_000;
+/// Between two rounds of probes to a node, where a stall is looked for.
+const PERIOD: Duration = Duration::from_secs(1);
 
 fn set(rest: &Rest, form: &[(&str, &str)]) {
     rest.put("/settee/probe", form).unwrap();
@@ -96,6 +99,39 @@ fn stat(cluster: &Cluster, name: &str) -> String {
     let connection = client.connection(base::VbId(0)).unwrap();
     let all = connection.stats("").unwrap();
     all.into_iter().find(|(known, _)| known == name).unwrap().1
+}
+
+/// What a node tells of itself to Prometheus.
+pub(crate) fn metrics(node: &Node) -> String {
+    let metrics = Rest::new(node.rest(), Some((USERNAME, PASSWORD))).get("/metrics").unwrap();
+    String::from_utf8(metrics).unwrap()
+}
+
+/// What a node says in a line of `/metrics` that begins like this, and has these labels.
+pub(crate) fn figure(metrics: &str, family: &str, labels: &[&str]) -> Option<f64> {
+    let is_it = |line: &&str| line.starts_with(family) && labels.iter().all(|label| line.contains(label));
+    metrics.lines().find(is_it)?.rsplit_once(' ')?.1.parse().ok()
+}
+
+/// Whether a node was answered by another one in its last round of probes.
+fn sees_up(node: &Node, other: &Node) -> bool {
+    let to = format!("to=\"{}\"", other.rest());
+    figure(&metrics(node), "settee_probe_up{", &[&to]) == Some(1.0)
+}
+
+/// Gets of probes between these nodes that took longer than a second.
+fn long_gets(nodes: &[Node]) -> u64 {
+    let of_pair = |metrics: &str, to: &Node| {
+        let (to, get) = (format!("to=\"{}\"", to.rest()), "operation=\"get\"");
+        let all = figure(metrics, "settee_probe_seconds_count{", &[&to, get]).unwrap();
+        let le = "le=\"1.048576\"";
+        (all - figure(metrics, "settee_probe_seconds_bucket{", &[&to, get, le]).unwrap()) as u64
+    };
+    let of_node = |node: &Node| {
+        let metrics = metrics(node);
+        nodes.iter().map(|to| of_pair(&metrics, to)).sum::<u64>()
+    };
+    nodes.iter().map(of_node).sum()
 }
 
 #[test]
@@ -203,15 +239,16 @@ fn a_stall_is_seen_in_its_size_and_a_stopped_node_is_down_with_the_timeout() {
     });
 
     let unanswered = |one: &Value| one["operations"]["get"]["unanswered"].as_u64().unwrap();
+    let long_before = long_gets(&cluster.nodes[..2]);
     last.pause();
-    let down = || {
-        let found = results(&rest);
-        let of_last: Vec<Value> = to(&found, last).cloned().collect();
-        // The node itself tells nothing now.
-        let is_down = of_last.len() == 2 && of_last.iter().all(|one| one["up"] == false);
-        is_down.then_some(found)
-    };
-    let found = eventually("both others see that it is down", down);
+    // Each of the others tells for itself: what asks the stopped node as well takes long.
+    within(Instant::now(), PERIOD + Duration::from_micros(TIMEOUT_US), || {
+        let up = cluster.nodes[..2].iter().filter(|node| sees_up(node, last)).count();
+        if up == 0 { Ok(()) } else { Err(format!("{up} nodes see it up")) }
+    });
+    let found = results(&rest);
+    // The node itself tells nothing now.
+    assert_eq!(to(&found, last).filter(|one| one["up"] == false).count(), 2, "{found:?}");
     for one in to(&found, last) {
         assert_eq!(one["operations"]["get"]["lastUs"], TIMEOUT_US, "{one}");
         assert!(unanswered(one) >= 1);
@@ -232,6 +269,7 @@ fn a_stall_is_seen_in_its_size_and_a_stopped_node_is_down_with_the_timeout() {
         (is_down && others(&now).iter().filter(|one| goes_on(one)).count() == 4).then_some(())
     };
     eventually("the others are answered", go_on);
+    assert_eq!(long_gets(&cluster.nodes[..2]), long_before, "those between the others are as fast as ever");
     eventually("both others tell it", || (seen_by(&rest, last) == 2).then_some(()));
     one_of_both_posts_it(&cluster, &inbox, last);
     last.resume();
