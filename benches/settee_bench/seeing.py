@@ -111,6 +111,11 @@ class Seen(SetteeEphemeral):
             self.teller.close()
         super().stop()
 
+    def resident_mib(self):
+        """Memory of the process that is in use."""
+        lines = Path(f"/proc/{self.process_id}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
     def seconds_beside(self):
         """What all threads took but those that carry out operations."""
         nanos = 0
@@ -139,8 +144,9 @@ def in_turns(options, folder):
 
 
 def beside(options):
-    """Percent of a core that runs beside operations, on each node: while clients ask nothing, and while they get documents."""
-    found = {}
+    """Percent of a core that runs beside operations, on each node: while clients ask nothing, and while they get documents. And the memory of
+    each node at the end of it."""
+    found, memory = {}, {}
     with ExitStack() as stack:
         nodes = [("127.0.41.22", True), ("127.0.41.23", False)]
         servers = [stack.enter_context(Seen(options, *node)) for node in nodes]
@@ -158,9 +164,13 @@ def beside(options):
                     time.sleep(options.seconds * options.rounds)
                 percent = (server.seconds_beside() - before) / (time.monotonic() - began) * 100
                 found[f"{server.name}, {'busy' if busy else 'at rest'}"] = percent
-    return found
+        for server in servers:
+            memory[server.name] = server.resident_mib()
+    return found, memory
 
 
 def measured(options, folder):
-    """What operations cost by case, and what runs beside them."""
-    return {"cases": in_turns(options, folder), "beside": beside(options)}
+    """What operations cost by case, what runs beside them, and what all of it takes in memory."""
+    cases = in_turns(options, folder)
+    threads, memory = beside(options)
+    return {"cases": cases, "beside": threads, "memory": memory}

@@ -6,6 +6,8 @@ from .report import table
 
 # In percent of the processor.
 AIM = 2.0
+# In MiB.
+MEMORY_AIM = 64
 # A turn of 20 ms with fewer operations was not one of the measurement.
 BUSY_OPERATIONS = 200
 
@@ -35,6 +37,16 @@ def nanos(turns, column):
     return statistics.median(turn[column] / turn[column + 1] for turn in turns)
 
 
+def memory(found):
+    """By how much more memory a node has with everything, which holds the same documents as the one without."""
+    on, off = (found["memory"][name] for name in ("on", "off"))
+    verdict = "is met" if on - off < MEMORY_AIM else "is not met"
+    return (
+        f"Resident memory: with everything {on:.1f} MiB, without {off:.1f} MiB, a difference of {on - off:+.1f} MiB. "
+        f"The aim of less than {MEMORY_AIM} MiB {verdict}."
+    )
+
+
 def tables(found):
     """Everything that is known, and whether the aim is met."""
     rows, costs = [], []
@@ -55,5 +67,5 @@ def tables(found):
     return (
         f"{table(header, rows)}\n\nOther threads take this much of a core: {threads}.\n\n"
         f"Operations cost {operations:+.2f} % on average, within {error:.2f} %, and other threads {more_beside:+.2f} %. "
-        f"Altogether that is {mean:+.2f} %. The aim of less than {AIM:g} % {verdict}.\n"
+        f"Altogether that is {mean:+.2f} %. The aim of less than {AIM:g} % {verdict}.\n\n{memory(found)}\n"
     )

@@ -14,7 +14,8 @@ def turns(*more):
 
 def found(cases, on=1.0, off=1.0):
     beside = {"on, at rest": 0.5, "off, at rest": 0.4, "on, busy": on, "off, busy": off}
-    return {"cases": [{"case": "get", "turns": case} for case in cases], "beside": beside}
+    memory = {"on": 131.5, "off": 100.0}
+    return {"cases": [{"case": "get", "turns": case} for case in cases], "beside": beside, "memory": memory}
 
 
 class Cost(unittest.TestCase):
@@ -34,6 +35,12 @@ class Cost(unittest.TestCase):
             (found([loud]), "The aim of less than 2 % cannot be judged: measure for longer."),
         ):
             self.assertIn(verdict, seeing_report.tables(told))
+
+    def test_memory_is_the_difference_of_both_nodes(self):
+        told = seeing_report.memory({"memory": {"on": 131.5, "off": 100.0}})
+        self.assertIn("a difference of +31.5 MiB. The aim of less than 64 MiB is met.", told)
+        self.assertIn(told, seeing_report.tables(found([turns(*[0.0] * 9)])))
+        self.assertIn("is not met", seeing_report.memory({"memory": {"on": 170.0, "off": 100.0}}))
 
     def test_turns_without_operations_are_not_counted(self):
         with tempfile.TemporaryDirectory() as folder:
