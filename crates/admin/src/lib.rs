@@ -32,6 +32,7 @@ mod routes;
 
 pub use node::{
     alerts::FiringAlert,
+    audit::{TrailEvent, TrailPage, TrailPlace, TrailQuestion},
     certificates::{Certificates, InboxFile, Regenerate},
     cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, Notice, RebalanceView},
     control::{AnswerParts, BucketStatsView, Callee, Indexing, JoinOffer, NodeCall, NodeControl, Obstacle},

@@ -100,7 +100,7 @@ const UNCOMPARED: &[&str] = &[
 fn of_settee(route: &Route) -> Option<&'static str> {
     let either = |read, write| if route.method == "GET" { read } else { write };
     Some(match route.path {
-        "settee/logs" | "settee/connections" => "admin.security!read",
+        "settee/audit" | "settee/logs" | "settee/connections" => "admin.security!read",
         // Nobody but a full administrator holds it.
         "settee/alerts/webhook" | "settee/archive" => "admin.security.admin!write",
         "settee/probe/metrics" => "admin.stats_export!read",

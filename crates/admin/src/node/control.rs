@@ -17,6 +17,7 @@ use watch::sdk::Report;
 
 use super::{
     alerts::FiringAlert,
+    audit::{TrailPage, TrailQuestion},
     certificates::Certificates,
     cluster_status::{ClusterStatus, Notice},
     counted::Counted,
@@ -131,6 +132,11 @@ pub trait NodeControl: Gate {
     /// What connections to this node do. Takes a moment, in which they are watched.
     fn connections(&self) -> BoxFuture<'_, ConnectionsReport> {
         Box::pin(std::future::ready(ConnectionsReport::default()))
+    }
+    /// The newest events of this node's audit trail before a place in it. Nothing where it cannot be read.
+    fn trail(&self, question: TrailQuestion) -> BoxFuture<'_, Option<TrailPage>> {
+        let _ = question;
+        Box::pin(std::future::ready(None))
     }
     /// What fires on this node, the gravest first.
     fn firing_alerts(&self) -> Vec<FiringAlert> {

@@ -1,6 +1,7 @@
 //! The node as REST knows it: what it is asked for and told ([`control`]), and the words for its answers.
 
 pub(crate) mod alerts;
+pub(crate) mod audit;
 pub(crate) mod certificates;
 pub(crate) mod cluster_status;
 pub(crate) mod control;

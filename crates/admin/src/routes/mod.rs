@@ -2,6 +2,7 @@
 
 mod alerts;
 mod alternate;
+mod audit;
 mod auto_failover;
 mod bucket_view;
 mod buckets;
@@ -114,6 +115,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settee", "alerts", "silences", rest @ ..] => silences::dispatch(call, rest).await,
         ["settee", "alerts", "webhook"] => webhook::dispatch(call).await,
         ["settee", "probe", rest @ ..] => probe::dispatch(call, rest).await,
+        ["settee", "audit"] if get => audit::show(call).await,
         ["settee", "logs"] if get => log_lines::show(call),
         ["settee", "archive"] if get => collecting::download(call).await,
         ["settee", "slow"] if get => loads::slow(call).await,
@@ -168,6 +170,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "sdk" => return told::answer(call),
         "objectives" => return objectives::show(call),
         "alerts" => return alerts::show(call),
+        "audit" => return audit::answer(call).await,
         "probes" => return probe::show(call),
         "documents" => return documents::answer(call).await,
         "collecting" => return collecting::answer(call),

@@ -280,6 +280,7 @@ pub(crate) const ROUTES: &[Route] = &[
     .figures(),
     // Of Settee alone.
     // A line may name users and addresses.
+    get("settee/audit", SEES_SECURITY, "The audit trails of all nodes, the newest event first."),
     get("settee/logs", SEES_SECURITY, "The last lines of this node's own log."),
     get(
         "settee/archive",

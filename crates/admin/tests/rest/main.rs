@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod alternate;
+mod audit;
 mod browser;
 mod certificates;
 mod changing;

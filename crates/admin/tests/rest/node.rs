@@ -16,8 +16,10 @@ use cluster::{
 };
 use settee_admin::{
     Api, BucketStatsView, Callee, Certificates, ClusterStatus, FiringAlert, Foretold, InboxFile, JoinOffer,
-    Limit, NodeCall, NodeControl, Notice, Obstacle, Outlook, PastForecasts, Regenerate,
+    Limit, NodeCall, NodeControl, Notice, Obstacle, Outlook, PastForecasts, Regenerate, TrailEvent,
+    TrailPage, TrailPlace, TrailQuestion,
     documents::{Document, DocumentAct, DocumentAnswer, DocumentQuestion, DocumentRefusal, Octets, Version},
+    latency::{LatencyCount, LatencyInterval, LatencyPast, LatencyZoom},
 };
 use stats::{
     Across, ConnectionLoad, ConnectionsReport, HotKey, HotReport, Kind, Metric, Reading, Samples, Statistic,
@@ -99,6 +101,8 @@ pub(crate) struct FakeNode {
     /// What SDKs have told it, and how many of them it asks.
     pub(crate) told: Mutex<Vec<Report>>,
     pub(crate) connected: Mutex<usize>,
+    /// Events of its audit trail, the oldest first. Nothing: the trail cannot be read.
+    pub(crate) trail: Mutex<Option<Vec<serde_json::Value>>>,
     /// What an administrator must know.
     pub(crate) notices: Mutex<Vec<Notice>>,
 }
@@ -169,6 +173,7 @@ impl FakeNode {
             hotter: AtomicUsize::new(0),
             told: Mutex::default(),
             connected: Mutex::default(),
+            trail: Mutex::new(Some(Vec::new())),
             notices: Mutex::default(),
         }
     }
@@ -500,6 +505,41 @@ impl NodeControl for FakeNode {
     }
     fn sdks_connected(&self, count: usize) {
         *self.connected.lock().unwrap() = count;
+    }
+    fn latency_past(&self, _: &str, zoom: LatencyZoom) -> Option<LatencyPast> {
+        // A minute of quick reads after nine of slow ones.
+        let at_secs: Vec<u64> = (0..120).map(|number| 1_700_000_000 + number * 5).collect();
+        let step = |at: usize| match at < 108 {
+            true => LatencyCount { from_us: 1_000, to_us: 1_024, count: 10 },
+            false => LatencyCount { from_us: 100, to_us: 112, count: 1 },
+        };
+        let reads = at_secs
+            .iter()
+            .enumerate()
+            .map(|(at, &at_secs)| LatencyInterval { at_secs, steps: vec![step(at)] });
+        let operations = [("get".to_owned(), reads.collect())].into();
+        (zoom == LatencyZoom::Minutes).then(|| LatencyPast { operations, at_secs, ..LatencyPast::default() })
+    }
+    fn trail(&self, question: TrailQuestion) -> BoxFuture<'_, Option<TrailPage>> {
+        let this = self.metadata().node(&self.uuid).map(|node| node.id);
+        let before = this.and_then(|this| question.before.get(&this)).map_or(u64::MAX, |place| place.at);
+        let page = self.trail.lock().unwrap().as_ref().map(|trail| {
+            let all = trail.iter().enumerate().rev().map(|(at, event)| (at as u64, event.clone()));
+            let is = |event: &serde_json::Value, name: &str, wanted: &Option<String>| {
+                wanted.as_ref().is_none_or(|wanted| event[name] == **wanted)
+            };
+            let events = all.filter(|(at, event)| {
+                *at < before && is(event, "user", &question.user) && is(event, "name", &question.event)
+            });
+            let place = |at| TrailPlace { file: 1, at };
+            let events: Vec<_> = events
+                .take(question.limit)
+                .map(|(at, event)| TrailEvent { place: place(at), event })
+                .collect();
+            let further = events.last().filter(|one| one.place.at > 0).map(|one| one.place);
+            TrailPage { events, further, unreadable: 0 }
+        });
+        Box::pin(std::future::ready(page))
     }
     fn firing_alerts(&self) -> Vec<FiringAlert> {
         vec![FiringAlert {

@@ -4,6 +4,7 @@ import { ask, fetched, part, post } from './api.js';
 import { moment } from './format.js';
 import { Badge, Check, Field, Loading, Page, Table, Trouble, attempt } from './parts.jsx';
 import { useAsk, usePoll } from './poll.js';
+import { to } from './route.js';
 
 const columns = [
   { title: 'When', value: (row) => -row.tstamp, show: (row) => <time class="even" dateTime={row.serverTime}>{moment(row.tstamp)}</time> },
@@ -112,7 +113,7 @@ export function Logs() {
           <h2 id="changes">Changes of the cluster</h2>
           <Trouble error={seen.data && seen.error} />
           {seen.data ? <Table caption="Changes of the cluster" columns={columns} rows={seen.data.list} keyOf={(row) => `${row.tstamp} ${row.text}`} empty="Nothing has changed since this node was started." /> : <Loading of={seen} />}
-          <p class="help">Since this node was started, 1,000 at most. <code>audit.log</code> in a node’s data directory says who has done what.</p>
+          <p class="help">Since this node was started, 1,000 at most. The page <a href={to('audit')}>Audit</a> says who has done what.</p>
         </section>
         <OfNode />
         <Collect />

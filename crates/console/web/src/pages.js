@@ -1,5 +1,6 @@
 // Every page, in the order of the navigation.
 import { Alerts } from './alerts.jsx';
+import { Audit } from './audit.jsx';
 import { Buckets } from './buckets.jsx';
 import { Certificates } from './certificates.jsx';
 import { Clients } from './clients.jsx';
@@ -26,5 +27,6 @@ export const pages = [
   { path: 'users', title: 'Users', Show: Users },
   { path: 'certificates', title: 'Certificates', Show: Certificates },
   { path: 'settings', title: 'Settings', Show: Settings },
+  { path: 'audit', title: 'Audit', Show: Audit },
   { path: 'logs', title: 'Logs', Show: Logs },
 ];

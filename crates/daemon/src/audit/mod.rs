@@ -6,11 +6,12 @@
 //! logins and denials. These are counted before the queue ([`crate::audit::repeated`]) and never drive other events out. Of what their
 //! senders have made up a line has [`CLAIM_CHARS_MAX`] characters. The log has a line for each line of failed logins.
 
+mod reading;
 mod repeated;
 mod trail;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -20,6 +21,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use admin::{TrailPage, TrailPlace, TrailQuestion};
 use cluster::{AuditPolicy, auth::Domain};
 use dataplane::shared::{self, LoginEvent};
 use http::AuditKind;
@@ -58,6 +60,7 @@ type Counted = Mutex<[Repeated; COUNTED.len()]>;
 
 /// Handle to the writer thread; dropping it writes what is queued and ends the thread.
 pub(crate) struct AuditLog {
+    path: PathBuf,
     enabled: Arc<AtomicBool>,
     rotation: Arc<Mutex<Rotation>>,
     counted: Arc<Counted>,
@@ -147,6 +150,7 @@ impl AuditLog {
         };
         let writer = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&events))?;
         Ok(Self {
+            path: path.to_owned(),
             enabled,
             rotation,
             counted,
@@ -161,6 +165,12 @@ impl AuditLog {
         self.enabled.store(policy.enabled, Ordering::Relaxed);
         *self.rotation.lock() =
             Rotation { bytes: policy.rotate_bytes, age: policy.rotate_age, prune_age: policy.prune_age };
+    }
+
+    /// The newest events before a place in the trail. Reads files. Nothing where they cannot be read.
+    pub(crate) fn page(&self, question: &TrailQuestion, before: Option<TrailPlace>) -> Option<TrailPage> {
+        let page = reading::page(&self.path, question, before);
+        page.inspect_err(|error| tracing::warn!(%error, "the audit trail could not be read")).ok()
     }
 
     /// Records `event`, an object, unless the trail is switched off.

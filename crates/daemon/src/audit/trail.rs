@@ -79,7 +79,7 @@ impl Trail {
     /// Removes older files: those of an age at which they may go, and the oldest of those beyond `bytes_max`.
     fn prune(&self, prune_age: Duration, now: SystemTime, bytes_max: u64) -> io::Result<()> {
         let mut kept = 0;
-        for (path, about) in self.older()?.into_iter().rev() {
+        for (path, about) in older_of(&self.path)?.into_iter().rev() {
             let age = now.duration_since(about.modified()?).unwrap_or_default();
             kept += about.len();
             if kept > bytes_max || (!prune_age.is_zero() && age >= prune_age) {
@@ -88,20 +88,22 @@ impl Trail {
         }
         Ok(())
     }
+}
 
-    /// The files that have ended, oldest first.
-    fn older(&self) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
-        let mut older = Vec::new();
-        for entry in self.path.parent().map(fs::read_dir).transpose()?.into_iter().flatten() {
-            let entry = entry?;
-            let millis = entry.file_name().to_str().and_then(millis_of);
-            if let Some(millis) = millis {
-                older.push((millis, entry.path(), entry.metadata()?));
-            }
+/// The files of a trail that have ended, oldest first. One that is removed meanwhile is none of them.
+pub(super) fn older_of(path: &Path) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
+    let mut older = Vec::new();
+    for entry in path.parent().map(fs::read_dir).transpose()?.into_iter().flatten() {
+        let entry = entry?;
+        let Some(millis) = entry.file_name().to_str().and_then(millis_of) else { continue };
+        match entry.metadata() {
+            Ok(about) => older.push((millis, entry.path(), about)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
-        older.sort_by_key(|(millis, ..)| *millis);
-        Ok(older.into_iter().map(|(_, path, about)| (path, about)).collect())
     }
+    older.sort_by_key(|(millis, ..)| *millis);
+    Ok(older.into_iter().map(|(_, path, about)| (path, about)).collect())
 }
 
 /// When a file of this name ended, in milliseconds since 1970; `None` for what is no older file of the trail.

@@ -13,7 +13,7 @@ use ::watch::{
 };
 use admin::{
     AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, FiringAlert, Indexing,
-    JoinOffer, Mail, MailLog, NodeCall, NodeControl, Notice, Obstacle, Probed,
+    JoinOffer, Mail, MailLog, NodeCall, NodeControl, Notice, Obstacle, Probed, TrailPage, TrailQuestion,
     documents::{DocumentAnswer, DocumentQuestion},
     latency::{LatencyPast, LatencyZoom},
 };
@@ -419,6 +419,14 @@ impl NodeControl for Control {
             subject: firing.subject,
             text: firing.text,
             since_secs: firing.since_secs,
+    fn trail(&self, question: TrailQuestion) -> BoxFuture<'_, Option<TrailPage>> {
+        let (log, this) = (Arc::clone(&self.audit), self.this_id());
+        Box::pin(async move {
+            let read = move || log.page(&question, question.before.get(&this).copied());
+            tokio::task::spawn_blocking(read).await.ok().flatten()
+        })
+    }
+
         };
         self.alerting().firing().into_iter().map(shown).collect()
     }
