@@ -131,12 +131,13 @@ pub(crate) type Times = BTreeMap<u64, Histogram>;
 pub(crate) struct Together {
     pub(crate) operations: BTreeMap<String, Times>,
     pub(crate) phases: BTreeMap<String, Times>,
-    /// When intervals begin, the last of which the zoom has room for.
+    /// When intervals begin, the last ones alone.
     pub(crate) at_secs: Vec<u64>,
 }
 
 impl Together {
-    pub(crate) fn of(pasts: Vec<LatencyPast>, zoom: LatencyZoom) -> Self {
+    /// Of the last `steps` intervals.
+    pub(crate) fn of(pasts: Vec<LatencyPast>, steps: usize) -> Self {
         let mut all = Self::default();
         for past in pasts {
             all.at_secs.extend(past.at_secs);
@@ -145,7 +146,7 @@ impl Together {
         }
         all.at_secs.sort_unstable();
         all.at_secs.dedup();
-        let old = all.at_secs.len().saturating_sub(zoom.steps());
+        let old = all.at_secs.len().saturating_sub(steps);
         all.at_secs.drain(..old);
         all
     }
@@ -191,7 +192,8 @@ mod tests {
                 at_secs: (0..=at_secs).step_by(5).collect(),
             }
         };
-        let all = Together::of(vec![past(1000, 3), past(1000, 4), past(1005, 5)], LatencyZoom::Minutes);
+        let all =
+            Together::of(vec![past(1000, 3), past(1000, 4), past(1005, 5)], LatencyZoom::Minutes.steps());
         let counts: Vec<_> =
             all.operations["get"].iter().map(|(at, histogram)| (*at, histogram.count())).collect();
         assert_eq!(counts, [(1000, 7), (1005, 5)]);

@@ -14,6 +14,9 @@ use crate::{
 /// Where a node tells the others what it has counted.
 const PATH: &str = "/_settee/latency";
 
+/// Intervals of [`LatencyZoom::Minutes`] in a minute.
+const MINUTE_STEPS: usize = (60 / LatencyZoom::Minutes.step_secs()) as usize;
+
 /// What one node asks another.
 #[derive(Debug, Serialize, Deserialize)]
 struct Question {
@@ -24,11 +27,14 @@ struct Question {
 /// `GET /settee/latency/{bucket}`: percentiles of each operation. The one that `operation` names has its histograms as well.
 pub(super) async fn show(call: &Call, bucket: &str) -> Outcome {
     call.bucket(bucket)?;
-    let zoom = call.query.get("zoom").map_or(Some(LatencyZoom::Minutes), LatencyZoom::parse);
-    let zoom = zoom.ok_or_else(|| reply::bad_request("zoom must be minutes, hour or day"))?;
+    let asked = call.query.get("zoom").unwrap_or(LatencyZoom::Minutes.name());
+    // The end of the ten minutes that nodes tell.
+    let is_minute = asked == "minute";
+    let zoom = if is_minute { Some(LatencyZoom::Minutes) } else { LatencyZoom::parse(asked) };
+    let zoom = zoom.ok_or_else(|| reply::bad_request("zoom must be minute, minutes, hour or day"))?;
     let _turn = stats::TURN.acquire().await;
     let (told, missing) = told(call, bucket, zoom).await;
-    let all = Together::of(told, zoom);
+    let all = Together::of(told, if is_minute { MINUTE_STEPS } else { zoom.steps() });
     let with_histogram = call.query.get("operation");
     let of = |all_of: &std::collections::BTreeMap<String, Times>| -> Map<String, Value> {
         let each = all_of.iter().map(|(name, times)| {
@@ -38,7 +44,7 @@ pub(super) async fn show(call: &Call, bucket: &str) -> Outcome {
     };
     let timestamps: Vec<u64> = all.at_secs.iter().map(|at| at.saturating_mul(1000)).collect();
     Ok(json_ok(&json!({
-        "zoom": zoom.name(), "stepSecs": zoom.step_secs(), "timestamps": timestamps,
+        "zoom": asked, "stepSecs": zoom.step_secs(), "timestamps": timestamps,
         "operations": of(&all.operations), "phases": of(&all.phases), "missingNodes": missing,
     })))
 }

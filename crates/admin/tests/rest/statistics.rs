@@ -147,6 +147,25 @@ fn alerts_of_a_bucket_are_for_those_who_may_see_it_and_probes_write_for_those_wh
 }
 
 #[test]
+fn the_last_minute_of_latency_is_told_apart_from_what_was_before() {
+    let node = TestNode::initialized();
+    node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0");
+    let reads = |zoom: &str| {
+        let told = node.get(&format!("/settee/latency/b?zoom={zoom}")).json();
+        assert_eq!(told["zoom"], zoom);
+        let all = told["operations"]["get"]["all"].clone();
+        (told["timestamps"].as_array().unwrap().len(), all["count"].clone(), all["p99Us"].as_f64().unwrap())
+    };
+    let (steps, count, p99) = reads("minute");
+    assert_eq!((steps, count), (12, json!(12)));
+    assert!((100.0..=112.0).contains(&p99), "{p99}");
+    let (steps, count, p99) = reads("minutes");
+    assert_eq!((steps, count), (120, json!(1092)));
+    assert!(p99 >= 1_000.0, "{p99}");
+    assert_eq!(node.get("/settee/latency/b?zoom=second").status, 400);
+}
+
+#[test]
 fn the_directory_of_statistics_says_what_there_are_samples_of() {
     let node = TestNode::initialized();
     node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0");

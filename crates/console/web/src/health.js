@@ -45,6 +45,12 @@ function ofBucket({ name, evictionPolicy }, samples) {
   return found;
 }
 
+/** Percentiles of an operation within the last minute, as `/settee/latency` tells them; nothing where there was no request. */
+export function lastMinute(told, operation) {
+  const all = told?.operations?.[operation]?.all;
+  return all?.count > 0 ? { p50: all.p50Us, p99: all.p99Us } : undefined;
+}
+
 /** Alerts that fire on any node. Nodes that are not heard of are found by themselves. */
 function ofAlerts(firing) {
   return firing.filter(({ name }) => name !== 'node_down').map(({ name, level, text, since }) => (

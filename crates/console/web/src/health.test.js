@@ -1,7 +1,7 @@
 // What an operator is told, on figures of clusters that were seen.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { findings, missed, resources } from './health.js';
+import { findings, lastMinute, missed, resources } from './health.js';
 
 const pool = { nodes: [], balanced: true, storageTotals: { ram: { quotaUsed: 300, quotaTotal: 3000 } } };
 const memory = { what: 'memory', bucket: 'b', node: 'n:1', value: 15, limit: 85, outlook: 'notEnoughData' };
@@ -39,4 +39,10 @@ test('an objective is missed where clients see it missed, too', () => {
   assert.equal(of('met', 'met'), '');
   assert.equal(of('burning', 'exhausted'), 'fast of b');
   assert.equal(of('met', 'exhausted'), 'fast of b (as clients see it)');
+});
+
+test('a bucket is slow or quick by the requests that it had, and neither where it had none', () => {
+  const told = { operations: { get: { all: { count: 12, p50Us: 90, p99Us: 1200 } }, set: { all: { count: 0, p50Us: null, p99Us: null } } } };
+  assert.deepEqual(lastMinute(told, 'get'), { p50: 90, p99: 1200 });
+  for (const nothing of [lastMinute(told, 'set'), lastMinute(told, 'delete'), lastMinute(undefined, 'get')]) assert.equal(nothing, undefined);
 });

@@ -2,7 +2,7 @@
 import { ask, part } from './api.js';
 import { Chart } from './chart.jsx';
 import { bytes, count, last, micros, moment, percent } from './format.js';
-import { findings, missed, pastError, resources } from './health.js';
+import { findings, lastMinute, missed, pastError, resources } from './health.js';
 import { Outside } from './latency.jsx';
 import { Badge, Loading, Meter, Page, Table, Trouble } from './parts.jsx';
 import { usePoll } from './poll.js';
@@ -27,6 +27,13 @@ async function look() {
   ]);
   return { pool, buckets, logs: logs.list, objectives: slo.objectives, firing: alerts?.firing, samples: await everyBucket(buckets, 'minute') };
 }
+
+/** How long operations of each bucket took within the last minute. */
+const lookAtLatency = async () => {
+  const buckets = await ask('/pools/default/buckets?skipMap=true');
+  const told = await Promise.all(buckets.map(({ name }) => ask(`/settee/latency/${part(name)}?zoom=minute`).catch(() => undefined)));
+  return Object.fromEntries(buckets.map(({ name }, index) => [name, told[index]]));
+};
 
 /** What the figures of the last hour and of the last weeks say, which change slowly. */
 const lookBack = async () => {
@@ -73,10 +80,21 @@ function Objectives({ objectives }) {
   return objectives.length ? <Table caption="Objectives of latency" columns={columns} rows={objectives} keyOf={keyOf} /> : <p class="help">No objective of latency is set. The page <a href={to('latency')}>Latency</a> sets one, and this page says whether it is kept.</p>;
 }
 
-function Slow({ buckets, samples, objectives }) {
+/** Percentiles of an operation within the last minute: half of all requests, and all but one of a hundred. */
+const took = (latency, operation, title) => {
+  const of = (row) => lastMinute(latency?.[row.name], operation);
+  return {
+    title, value: (row) => of(row)?.p99 ?? -1, isNumber: true,
+    show: (row) => (of(row) ? <span class="even"><a href={to('latency', row.name, operation)}>{micros(of(row).p50)}, {micros(of(row).p99)}</a></span> : '–'),
+  };
+};
+
+function Slow({ buckets, samples, objectives, latency }) {
   const columns = [
     { title: 'Bucket', value: (row) => row.name, show: (row) => <a href={to('buckets', row.name)}>{row.name}</a> },
     { title: 'Operations/s', value: (row) => rate(samples[row.name], 'ops'), show: (row) => count(rate(samples[row.name], 'ops')), isNumber: true },
+    took(latency, 'get', 'Reads p50, p99'),
+    took(latency, 'set', 'Writes p50, p99'),
     { title: 'Reads from disk/s', value: (row) => rate(samples[row.name], 'ep_bg_fetched'), show: (row) => count(rate(samples[row.name], 'ep_bg_fetched')), isNumber: true },
     { title: 'Mean disk read', value: (row) => rate(samples[row.name], 'avg_bg_wait_time'), show: (row) => micros(rate(samples[row.name], 'avg_bg_wait_time')), isNumber: true },
     { title: 'Writes that wait', value: (row) => rate(samples[row.name], 'settee_paced_waiting'), show: (row) => count(rate(samples[row.name], 'settee_paced_waiting')), isNumber: true },
@@ -93,6 +111,7 @@ function Slow({ buckets, samples, objectives }) {
       {times.length ? <Chart title="Operations per second" times={times} series={busiest.map(({ name }) => ({ name, values: align(times, samples[name], 'ops') }))} /> : null}
       <Objectives objectives={objectives} />
       <Table caption="Speed of buckets" columns={columns} rows={buckets} keyOf={(row) => row.name} empty="There is no bucket yet." />
+      <p class="help">Of the last minute’s reads and writes of documents, as the nodes measure them, half were faster than p50, and one of a hundred was slower than p99.</p>
     </section>
   );
 }
@@ -142,6 +161,7 @@ const Changed = ({ logs }) => (
 export function Overview() {
   const seen = usePoll(look, EVERY);
   const past = usePoll(lookBack, 60_000);
+  const latency = usePoll(lookAtLatency, 5000);
   if (!seen.data) return <Page title="Overview"><Loading of={seen} /></Page>;
   const { pool, buckets, logs, objectives, firing, samples } = seen.data;
   return (
@@ -149,7 +169,7 @@ export function Overview() {
       <Trouble error={seen.error} />
       <div class="cards">
         <Healthy found={findings(pool, buckets, samples, firing)} />
-        <Slow buckets={buckets} samples={samples} objectives={objectives} />
+        <Slow buckets={buckets} samples={samples} objectives={objectives} latency={latency.data} />
         <RunsOut pool={pool} samples={samples} past={past.data} />
         <Changed logs={logs} />
       </div>
