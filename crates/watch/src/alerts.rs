@@ -53,6 +53,39 @@ pub struct About {
     pub act: &'static str,
 }
 
+impl About {
+    /// Where the operating guide explains the alert, in Settee's documents.
+    #[must_use]
+    pub fn guide(&self) -> String {
+        format!("docs/operating/alerts.md#{}", self.name)
+    }
+
+    /// Where a node's console explains it, below the address of the node's REST: the same words, from the build that fires it.
+    #[must_use]
+    pub fn console_path(&self) -> String {
+        format!("{CONSOLE_PATH}{}", self.name)
+    }
+}
+
+/// Where a console explains alerts, before an alert's name.
+const CONSOLE_PATH: &str = "/ui/#/alerts/guide/";
+
+/// A template of Prometheus for the address of a guide's entry, for rules whose series name the alert and the node that tells it.
+/// Nodes that are read under TLS have a console under TLS; an instance says which by its port.
+#[must_use]
+pub fn runbook_of_instance() -> String {
+    let scheme = "http{{ if match \":18091$\" $labels.instance }}s{{ end }}";
+    format!("{scheme}://{{{{ $labels.instance }}}}{CONSOLE_PATH}{{{{ $labels.alert }}}}")
+}
+
+/// The same for one alert, at any node that Prometheus reaches: for rules about all nodes, or about one that does not answer.
+#[must_use]
+pub fn runbook_of_any_instance(about: &About) -> String {
+    let instance = "{{ with query \"topk(1, up{job='settee'} == 1)\" }}{{ with . | first | label \"instance\" }}\
+                    http{{ if match \":18091$\" . }}s{{ end }}://{{ . }}";
+    format!("{instance}{}{{{{ end }}}}{{{{ else }}}}{}{{{{ end }}}}", about.console_path(), about.guide())
+}
+
 macro_rules! alerts {
     ($($id:ident $name:literal $level:ident $fires:literal $clears:literal: $means:literal, $cause:literal, $act:literal;)*) => {
         $(

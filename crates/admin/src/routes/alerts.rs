@@ -67,6 +67,11 @@ fn shown(call: &Call, by: &[NodeId], alert: &FiringAlert) -> Value {
         "name": alert.name, "level": alert.level, "node": names.first(), "seenBy": names, "subject": alert.subject,
         "text": alert.text, "since": rfc3339(alert.since_secs.saturating_mul(1_000)),
     });
+    // A node of a later version may tell an alert that this one does not know.
+    if let Some(about) = ALERTS.iter().find(|about| about.name == alert.name) {
+        shown["guide"] = about.guide().into();
+        shown["guideUrl"] = names.first().map(|name| format!("http://{name}{}", about.console_path())).into();
+    }
     // It is sent as long as one of the nodes that tell it is not silenced.
     let until = by.iter().map(|node| silenced_until(&call.meta, &alert.name, &alert.subject, &node.uuid));
     if let Some(until) = until.collect::<Option<Vec<_>>>().and_then(|until| until.into_iter().min()) {
@@ -87,6 +92,7 @@ pub(super) fn kinds() -> Outcome {
         json!({
             "name": about.name, "level": about.level.word(), "firesAfterSecs": about.fires_after_secs,
             "clearsAfterSecs": about.clears_after_secs, "means": about.means, "cause": about.cause, "act": about.act,
+            "guide": about.guide(),
         })
     });
     Ok(json_ok(&json!({ "kinds": shown.collect::<Vec<_>>() })))

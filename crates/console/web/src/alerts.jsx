@@ -25,7 +25,7 @@ function Firing({ firing, kinds, silence }) {
         return (
           <li key={`${alert.node} ${alert.name} ${alert.subject}`}>
             <p>{levelOf(alert.level)} <b>{alert.text}</b>{alert.silencedUntil ? <> <Badge>silent until {moment(Date.parse(alert.silencedUntil))}</Badge></> : null}</p>
-            <p class="quiet">{alert.name}, told by {alert.seenBy.join(', ')} since {moment(since)} ({duration((Date.now() - since) / 1000)})</p>
+            <p class="quiet"><a href={to('alerts', 'guide', alert.name)}>{alert.name}</a>, told by {alert.seenBy.join(', ')} since {moment(since)} ({duration((Date.now() - since) / 1000)})</p>
             {about ? <p><b>What to do.</b> <Coded text={about.act} /></p> : null}
             {about ? <p class="quiet"><Coded text={`${about.means} ${about.cause}`} /></p> : null}
             {alert.silencedUntil ? null : <button type="button" class="small" onClick={() => silence(alert)}>Silence it<span class="hidden"> {alert.name} {alert.subject}</span></button>}
@@ -38,7 +38,7 @@ function Firing({ firing, kinds, silence }) {
 
 function Kinds({ kinds, firing }) {
   const columns = [
-    { title: 'Alert', value: (row) => row.name, show: (row) => <code class="even">{row.name}</code> },
+    { title: 'Alert', value: (row) => row.name, show: (row) => <a href={to('alerts', 'guide', row.name)}><code class="even">{row.name}</code></a> },
     { title: 'Level', value: (row) => row.level, show: (row) => levelOf(row.level) },
     { title: 'Means', value: (row) => row.means },
     { title: 'What to do', value: (row) => row.act, show: (row) => <Coded text={row.act} /> },
@@ -180,7 +180,46 @@ function Silences({ silences, silence, refresh }) {
   );
 }
 
-export function Alerts() {
+/** The entry of the operating guide about an alert: where mails, posts, logs and rules of Prometheus link to. */
+function Guide({ name }) {
+  const seen = usePoll(() => Promise.all([ask('/settee/alerts/kinds'), ask('/settee/alerts')]), 5000);
+  if (!seen.data) return <Page title={name}><Loading of={seen} /></Page>;
+  const [{ kinds }, { firing }] = seen.data;
+  const about = kinds.find((one) => one.name === name);
+  const now = firing.filter((one) => one.name === name);
+  const after = (seconds) => (seconds ? `after ${duration(seconds)}` : 'at once');
+  return (
+    <Page title={name} actions={<a href={to('alerts')}>All alerts</a>}>
+      <Trouble error={seen.error} />
+      {about ? (
+        <div class="cards">
+          <section class="card" aria-labelledby="now">
+            <h2 id="now">Does it fire now?</h2>
+            {now.length ? <ul class="findings">{now.map((one) => <li key={`${one.node} ${one.subject}`}>{levelOf(one.level)} <span><b>{one.text}</b> Since {moment(Date.parse(one.since))}.</span></li>)}</ul> : <p class="answer">No.</p>}
+          </section>
+          <section class="card" aria-labelledby="act">
+            <h2 id="act">What to do</h2>
+            <p><Coded text={about.act} /></p>
+          </section>
+          <section class="card" aria-labelledby="means">
+            <h2 id="means">What it means</h2>
+            <p>{levelOf(about.level)} <Coded text={about.means} /></p>
+            <p class="quiet">It fires {after(about.firesAfterSecs)}, and is over {after(about.clearsAfterSecs)}.</p>
+          </section>
+          <section class="card" aria-labelledby="cause">
+            <h2 id="cause">What causes it</h2>
+            <p><Coded text={about.cause} /></p>
+            <p class="help">Settee’s documents have the same in <code>{about.guide}</code>.</p>
+          </section>
+        </div>
+      ) : <p class="trouble">This node knows no alert of this name. It may be of another version than the one that has told it.</p>}
+    </Page>
+  );
+}
+
+export const Alerts = ({ path: [what, name] }) => (what === 'guide' && name ? <Guide name={name} /> : <All />);
+
+function All() {
   const seen = usePoll(look, 3000);
   const [silenced, silence] = useState();
   if (!seen.data) return <Page title="Alerts"><Loading of={seen} /></Page>;

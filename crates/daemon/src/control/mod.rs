@@ -314,6 +314,15 @@ impl Control {
         known.map_or_else(|| self.listen.to_string(), |node| format!("{}:{}", node.host, node.ports.mgmt))
     }
 
+    /// Where this node's console explains an alert. None where the node does not know by which address others reach it.
+    pub(crate) fn guide_url(&self, about: &::watch::alerts::About) -> Option<String> {
+        let metadata = self.metadata.load();
+        let node = metadata.node_by_id(self.this_id())?;
+        let host = cluster::config::named_host(&metadata, node)?;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        Some(format!("http://{host}:{}{}", node.ports.mgmt, about.console_path()))
+    }
+
     /// The certificates of this node.
     pub(crate) fn certificates(&self) -> &Arc<NodeCertificates> {
         &self.certificates

@@ -35,7 +35,7 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
     let (mut mails_known, mut mails) = (MailSettings::default(), Outbox::default());
     let mut ticks = Ticks::every(LOOK_EVERY, ended);
     while ticks.next().await {
-        control.look_at_alerts().iter().for_each(tell);
+        control.look_at_alerts().iter().for_each(|change| tell(&control, change));
         let metadata = control.metadata();
         let webhook = Webhook::of(&metadata);
         if webhook != known {
@@ -80,10 +80,18 @@ pub(crate) async fn foretell(control: Arc<Control>, ended: flags::Receiver<bool>
     }
 }
 
-fn tell(change: &Change) {
+fn tell(control: &Control, change: &Change) {
     match change {
         Change::Fired(Firing { about, subject, text, .. }) => {
-            tracing::warn!(alert = about.name, level = about.level.word(), subject, text, "an alert fires");
+            let guide = control.guide_url(about).unwrap_or_else(|| about.guide());
+            tracing::warn!(
+                alert = about.name,
+                level = about.level.word(),
+                subject,
+                text,
+                guide,
+                "an alert fires"
+            );
         }
         Change::Cleared(Firing { about, subject, .. }) => {
             tracing::info!(alert = about.name, subject, "an alert is over");

@@ -8,7 +8,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use admin::MailSettings;
 use http::Gate as _;
 use tokio::sync::{mpsc, watch as flags};
-use watch::alerts::{Change, Firing};
+use watch::alerts::{About, Change, Firing};
 
 use crate::control::Control;
 
@@ -73,7 +73,8 @@ async fn deliver_by_settings(control: &Control, changes: &[Change]) {
         if !settings.enabled || settings.recipients.is_empty() {
             return;
         }
-        let (subject, body) = text(changes, &control.name());
+        let (subject, body) =
+            text(changes, &control.name(), |about| control.guide_url(about).unwrap_or_else(|| about.guide()));
         let mail = settings.mail(subject, body);
         match control.mails().send(mail, control.unix_secs()).await {
             Ok(()) => return,
@@ -84,14 +85,19 @@ async fn deliver_by_settings(control: &Control, changes: &[Change]) {
     tracing::warn!(alerts = changes.len(), failure, "a mail about alerts could not be sent");
 }
 
-/// Subject and text of a mail about changes.
-fn text(changes: &[Change], node: &str) -> (String, String) {
+/// Subject and text of a mail about changes. `guide` says where an alert is explained.
+fn text(changes: &[Change], node: &str, guide: impl Fn(&About) -> String) -> (String, String) {
     let mut body = String::new();
     for change in changes {
         // Writing to a string cannot fail.
         let _ = match change {
             Change::Fired(Firing { about, text, .. }) => {
-                writeln!(body, "{} ({}): {text}\n{}\n", about.name, about.level.word(), about.act)
+                let (level, guide) = (about.level.word(), guide(about));
+                writeln!(
+                    body,
+                    "{} ({level}): {text}\n{}\nMeaning and cause: {guide}\n",
+                    about.name, about.act
+                )
             }
             Change::Cleared(Firing { about, text, .. }) => writeln!(body, "{} is over: {text}\n", about.name),
         };
@@ -127,10 +133,11 @@ mod tests {
             Change::Fired(firing(&alerts::WRITES_PACED, "a")),
             Change::Cleared(firing(&alerts::HOT_KEY, "b")),
         ];
-        let (subject, body) = text(&changes, "10.0.0.1:8091");
+        let (subject, body) = text(&changes, "10.0.0.1:8091", About::guide);
         assert_eq!(subject, "Couchbase Server alert: writes_paced and 1 more");
         for part in [
             "writes_paced (warning): Bucket a suffers.\n",
+            "\nMeaning and cause: docs/operating/alerts.md#writes_paced\n",
             "hot_key is over: Bucket b suffers.\n",
             "10.0.0.1",
         ] {

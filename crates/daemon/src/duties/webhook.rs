@@ -94,5 +94,6 @@ fn body(control: &Control, change: &Change) -> serde_json::Value {
         "event": event, "name": name, "level": firing.about.level.word(), "subject": firing.subject, "text": firing.text,
         "since": admin::rfc3339(firing.since_secs.saturating_mul(1_000)), "node": control.name(),
         "cluster": metadata.cluster_name, "clusterUuid": metadata.cluster_uuid, "act": firing.about.act,
+        "guide": firing.about.guide(), "guideUrl": control.guide_url(firing.about),
     })
 }

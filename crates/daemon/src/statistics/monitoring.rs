@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::sections;
 use stats::Kind;
+use watch::alerts::{self, About};
 
 /// A row of the dashboard: its title, and panels of a title, a unit of Grafana, and what is drawn with its legend.
 type Panel = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
@@ -149,8 +150,11 @@ const ROWS: &[(&str, &[Panel])] = &[
     ),
 ];
 
-/// Alerts of Prometheus beside those that nodes decide themselves: name, condition, how long it has to hold, severity, summary.
-const RULES: &[(&str, &str, &str, &str, &str)] = &[
+/// A rule: name, condition, how long it has to hold, severity, summary, and the entry of the guide. Without one the series name it.
+type Rule = (&'static str, &'static str, &'static str, &'static str, &'static str, Option<&'static About>);
+
+/// Alerts of Prometheus beside those that nodes decide themselves.
+const RULES: &[Rule] = &[
     (
         "SetteeAlert",
         "max by (alert, level, subject, instance) (settee_alert_firing) > 0",
@@ -189,13 +193,15 @@ fn rules() -> String {
     let mut file = "# Made from crates/daemon/src/statistics/monitoring.rs. `settee slo export` has the rules of objectives.\n\
                     groups:\n  - name: settee\n    rules:\n"
         .to_owned();
-    for (name, condition, lasting, severity, summary) in RULES {
+    for (name, condition, lasting, severity, summary, about) in RULES {
+        let runbook = about.map_or_else(alerts::runbook_of_instance, alerts::runbook_of_any_instance);
         file += &format!(
             "      - alert: {name}\n        expr: {}\n        for: {lasting}\n        labels: {{severity: {}}}\n        annotations:\n          \
-             summary: {}\n",
+             summary: {}\n          runbook_url: {}\n",
             quoted(condition),
             quoted(severity),
-            quoted(summary)
+            quoted(summary),
+            quoted(&runbook),
         );
     }
     file
@@ -286,3 +292,7 @@ fn every_series_in_dashboard_and_rules_is_declared() {
     let unknown: Vec<_> = named.difference(&declared).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
+        Some(&alerts::NODE_DOWN),
+        None,
+        Some(&alerts::REPLICA_LAG),
+        Some(&alerts::WRITES_REFUSED),

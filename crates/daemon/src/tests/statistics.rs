@@ -329,6 +329,12 @@ fn an_alert_is_shown_counted_and_posted() {
     let json = posted(&listener);
     assert_eq!((&json["event"], &json["name"]), (&"fired".into(), &"disk_low".into()), "{json}");
     assert_eq!(json["text"], alert["text"]);
+    assert_eq!(json["guide"], "docs/operating/alerts.md#disk_low");
+    // A node alone that listens on loopback does not know how others reach it. It knows how this client does.
+    assert_eq!(json["guideUrl"], serde_json::Value::Null);
+    let mgmt = served.node.ports().mgmt;
+    assert_eq!(alert["guide"], json["guide"]);
+    assert_eq!(alert["guideUrl"], format!("http://127.0.0.1:{mgmt}/ui/#/alerts/guide/disk_low"));
     served.node.stop().unwrap();
 }
 

@@ -93,7 +93,9 @@ fn random_conditions_fire_and_clear_in_turn_and_never_too_early() {
 fn the_page_of_the_documentation_is_what_is_declared() {
     let mut page = "# Alerts\n\nThis page is made from the table in `crates/watch/src/alerts.rs`; a test compares both.\n\n\
         `settee status`, `GET /settee/alerts` and `settee_alert_firing` in `/metrics` show what fires. A node logs each alert when it fires and\n\
-        when it is over. An alert fires after its condition has held for the first time in the table, and is over after the second.\n"
+        when it is over. An alert fires after its condition has held for the first time in the table, and is over after the second.\n\n\
+        The console shows the same entries at `http://NODE:8091/ui/#/alerts/guide/NAME`. Logs, mails, posts to the webhook, `settee status` and\n\
+        rules of Prometheus link there.\n"
         .to_owned();
     for about in ALERTS {
         page += &format!(
@@ -108,6 +110,20 @@ fn the_page_of_the_documentation_is_what_is_declared() {
         );
     }
     tidy::page_is("docs/operating/alerts.md", &page);
+}
+
+#[test]
+fn the_link_of_each_alert_leads_to_its_entry() {
+    for about in ALERTS {
+        let guide = about.guide();
+        let (path, anchor) = guide.split_once('#').unwrap();
+        let page = std::fs::read_to_string(tidy::root().join(path)).unwrap();
+        let headings: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        // An anchor is its heading where that has small letters and underscores alone.
+        assert!(anchor.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{anchor}");
+        assert_eq!(headings.iter().filter(|heading| **heading == anchor).count(), 1, "{guide}");
+        assert_eq!(about.console_path(), format!("/ui/#/alerts/guide/{}", about.name));
+    }
 }
 
 #[test]
