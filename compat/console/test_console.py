@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from settee.cluster import Cluster
 from settee.node import PASSWORD, SCRATCH, USERNAME, binary, scratch
 from settee.rest import Rest
-from teller import Teller
+from settee.teller import Teller
 
 ADDRESS = os.environ["SETTEE_ADDRESS"]
 BUCKET = "songs"

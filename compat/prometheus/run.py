@@ -15,12 +15,13 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from settee import ROOT
 from settee.cluster import Cluster
 from settee.node import PASSWORD, USERNAME, binary, scratch, tail
+from settee.teller import Teller
 
 ADDRESS = os.environ["SETTEE_ADDRESS"]
 MONITORING = ROOT / "docs" / "operating" / "monitoring"
@@ -51,11 +52,27 @@ COUNTED = (
 # Queries that have data, and need not show more than zero here.
 MAY_BE_ZERO = {
     "Burn rate over 1 h": "the objectives are met",
+    "Burn rate over 6 h and 3 d": "the objectives are met",
+    "Requests that clients gave up": "clients give up none",
+    "Changes that indexes have yet to take": "the indexes may have all of them",
+    "Memory of indexes": "an index that rests may hold none",
     "Values read back from disk": "all values are in memory",
     "Mutations that wait for the disk": "the disk may have taken all of them",
     "Changes that replicas have yet to get": "the replicas may have all of them",
     "Replicas that are cut off": "the cluster is healthy again",
 }
+# Figures of clients come once a minute, and a rate needs two of them.
+OF_CLIENTS = {"99th percentile as clients see it", "Requests as clients count them", "Requests that clients gave up"}
+CLIENTS_SECONDS = 240.0
+# What a client has measured: of twenty operations of each kind, one took longer than a millisecond.
+MEASURED = """\
+sdk_kv_{kind}_duration_milliseconds_bucket{{le="1",{labels}}} 19
+sdk_kv_{kind}_duration_milliseconds_bucket{{le="10",{labels}}} 20
+sdk_kv_{kind}_duration_milliseconds_bucket{{le="+Inf",{labels}}} 20
+sdk_kv_{kind}_duration_milliseconds_sum{{{labels}}} 30
+sdk_kv_{kind}_duration_milliseconds_count{{{labels}}} 20
+"""
+KINDS = ("retrieval", "mutation_nondurable", "mutation_durable")
 
 
 class Prometheus:
@@ -106,9 +123,9 @@ class Prometheus:
         """What fires, by its labels."""
         return [alert["labels"] for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"]
 
-    def wait(self, what, condition):
+    def wait(self, what, condition, seconds=SECONDS):
         """What the condition gives, once that is something."""
-        until, error = time.monotonic() + SECONDS, None
+        until, error = time.monotonic() + seconds, None
         while time.monotonic() < until:
             assert self.process.poll() is None, f"Prometheus has ended:\n{tail(self.log)}"
             try:
@@ -118,7 +135,7 @@ class Prometheus:
             except OSError as one:
                 error = one
             time.sleep(0.1)
-        raise AssertionError(f"{tail(self.log)}\nnot within {SECONDS} s: {what} ({error})")
+        raise AssertionError(f"{tail(self.log)}\nnot within {seconds} s: {what} ({error})")
 
 
 def settee(*words):
@@ -163,6 +180,17 @@ def set_up(cluster):
     for name, operation in (("reads", "get"), ("durable", "durable")):
         objective = ["--operation", operation, "--latency", "1s", "--target", "99"]
         settee("slo", "set", BUCKET, name, *objective, "--host", ADDRESS)
+
+
+def clients_tell(node):
+    """What they measure, once a minute."""
+    node.rest.ok("POST", "/settings/appTelemetry", {"enabled": "true", "scrapeIntervalSeconds": "60"})
+    about = node.rest.get("/pools/default").json["nodes"][0]
+    labels = f'bucket="{BUCKET}",node_uuid="{about["nodeUUID"]}"'
+    report = "".join(MEASURED.format(kind=kind, labels=labels) for kind in KINDS) + f"sdk_kv_r_total{{{labels}}} 60\n"
+    teller = Teller(node, report, repeats=True)
+    teller.start()
+    return closing(teller)
 
 
 def configure(folder):
@@ -235,6 +263,9 @@ def an_alert_says_that_a_node_stands_still(prometheus, node):
     told = prometheus.wait("an alert fires", lambda: is_told(prometheus, node))
     assert {(labels["alertname"], labels["severity"]) for labels in told} == {("SetteeAlert", "critical")}, told
     assert not [labels for labels in told if node.address in labels["instance"]], told
+    guides = [alert["annotations"]["runbook_url"] for alert in prometheus.get("alerts")["alerts"] if alert["labels"] in told]
+    expected = [f"http://{labels['instance']}/ui/#/alerts/guide/node_down" for labels in told]
+    assert sorted(guides) == sorted(expected), guides
     down = 'up{job="settee"} == 0'
     prometheus.wait("the target is down", lambda: prometheus.values(down) == [0.0])
 
@@ -268,7 +299,8 @@ def every_query_has_data(prometheus, titles):
             values = prometheus.values(expression)
             return values if title in MAY_BE_ZERO or any(value > 0 for value in values) else None
 
-        values = prometheus.wait(f"{title}: {expression}", shown)
+        patience = CLIENTS_SECONDS if title in OF_CLIENTS else SECONDS
+        values = prometheus.wait(f"{title}: {expression}", shown, patience)
         print(f"   {title}: {len(values)} series, up to {max(values):.6g}", flush=True)
 
 
@@ -286,7 +318,7 @@ def main():
     with Cluster(ADDRESS, folder, 3) as cluster:
         run(set_up, cluster)
         run(configure, folder)
-        with loads(cluster[0]), Prometheus(folder) as prometheus:
+        with loads(cluster[0]), clients_tell(cluster[0]), Prometheus(folder) as prometheus:
             run(prometheus_finds_every_node, prometheus, cluster)
             run(every_rule_is_evaluated, prometheus)
             run(the_load_is_counted, prometheus)

@@ -102,6 +102,13 @@ impl Gate for Control {
     }
 }
 
+impl Control {
+    /// How far the indexes of a bucket are that are fed on this node.
+    fn progress_of_indexes(&self, bucket: &BucketUuid) -> impl Iterator<Item = Progress> {
+        self.services.get().into_iter().flatten().flat_map(move |service| service.progress(bucket))
+    }
+}
+
 impl NodeControl for Control {
     fn watch(&self) -> watch::Receiver<i64> {
         self.rev.subscribe()
@@ -300,9 +307,7 @@ impl NodeControl for Control {
     fn indexing(&self, bucket: &str) -> Vec<Indexing> {
         let snapshot = self.shared.snapshot();
         let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
-        let told =
-            self.services.get().into_iter().flatten().flat_map(|service| service.progress(&entry.uuid));
-        told.map(shown).collect()
+        self.progress_of_indexes(&entry.uuid).map(shown).collect()
     }
 
     fn compacting(&self, bucket: &str) -> Vec<Indexing> {
@@ -323,6 +328,8 @@ impl NodeControl for Control {
         readings.extend(self.objectives.readings(&self.metadata.load(), bucket, now));
         readings.extend(self.probing().readings(&self.metadata.load(), bucket));
         readings.extend(self.sdks.readings(&self.metadata.load(), Some(bucket)));
+        let indexes = self.progress_of_indexes(&entry.uuid);
+        readings.extend(indexes.flat_map(|index| statistics::of_index(&index)));
         readings
     }
 
@@ -412,13 +419,6 @@ impl NodeControl for Control {
         Box::pin(self.loads.connections(&self.shared, &self.wakes))
     }
 
-    fn firing_alerts(&self) -> Vec<FiringAlert> {
-        let shown = |firing: Firing| FiringAlert {
-            name: firing.about.name.to_owned(),
-            level: firing.about.level.word().to_owned(),
-            subject: firing.subject,
-            text: firing.text,
-            since_secs: firing.since_secs,
     fn trail(&self, question: TrailQuestion) -> BoxFuture<'_, Option<TrailPage>> {
         let (log, this) = (Arc::clone(&self.audit), self.this_id());
         Box::pin(async move {
@@ -427,6 +427,13 @@ impl NodeControl for Control {
         })
     }
 
+    fn firing_alerts(&self) -> Vec<FiringAlert> {
+        let shown = |firing: Firing| FiringAlert {
+            name: firing.about.name.to_owned(),
+            level: firing.about.level.word().to_owned(),
+            subject: firing.subject,
+            text: firing.text,
+            since_secs: firing.since_secs,
         };
         self.alerting().firing().into_iter().map(shown).collect()
     }

@@ -16,6 +16,7 @@ mod page;
 mod probes;
 mod sdks;
 mod system;
+mod views;
 
 use dataplane::statistics::{
     NodeFacts, Section, of, of_process, section_of_durations, sections_of_bucket, sections_of_process,
@@ -29,12 +30,14 @@ use self::{
     probes::{PROBE_TARGETS, PROBES},
     sdks::{SDKS, TOLD},
     system::SYSTEM,
+    views::INDEXES,
 };
 pub(crate) use self::{
     alerts::{FiringFacts, of_alert},
     objectives::{ObjectiveFacts, OutsideFacts, of_objective, seen_from_outside},
     probes::{ProbeFacts, of_probe, of_target},
     sdks::{SdkFacts, of_sdks, of_told},
+    views::of_index,
 };
 
 /// What the process and the machine say.
@@ -49,6 +52,7 @@ pub(crate) fn sections() -> Vec<Section> {
         ("Objectives", [of(OBJECTIVES), of(SEEN_FROM_OUTSIDE)].concat()),
         ("Active probe", [of(PROBES), of(PROBE_TARGETS)].concat()),
         ("Clients' own figures", [of(SDKS), of(TOLD)].concat()),
+        ("Indexes of design documents", of(INDEXES)),
         ("Ratios and means", of(DERIVED)),
     ];
     let of_process = sections_of_process().into_iter().chain([("Machine", of(SYSTEM))]);

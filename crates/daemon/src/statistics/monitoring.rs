@@ -35,6 +35,138 @@ const ROWS: &[(&str, &[Panel])] = &[
         ],
     ),
     (
+        "Objectives and their budgets",
+        &[
+            (
+                "Error budget that is left",
+                "percentunit",
+                &[(
+                    "min by (bucket, objective) (settee_slo_budget_left_ratio{bucket=~\"$bucket\"})",
+                    "{{bucket}}/{{objective}}",
+                )],
+            ),
+            (
+                "Error budget that is left, as probes and clients see it",
+                "percentunit",
+                &[(
+                    "min by (bucket, objective, source) (settee_slo_outside_budget_left_ratio{bucket=~\"$bucket\"})",
+                    "{{bucket}}/{{objective}} {{source}}",
+                )],
+            ),
+            (
+                "Operations that are as fast as promised",
+                "percentunit",
+                &[(
+                    "sum by (bucket, objective) (rate(settee_slo_good_events_total{bucket=~\"$bucket\"}[5m])) / sum by (bucket, objective) (rate(settee_slo_events_total{bucket=~\"$bucket\"}[5m]))",
+                    "{{bucket}}/{{objective}}",
+                )],
+            ),
+            (
+                "Burn rate over 6 h and 3 d",
+                "none",
+                &[(
+                    "avg by (bucket, objective, window) (settee_slo_burn_rate{window=~\"6h|3d\",bucket=~\"$bucket\"})",
+                    "{{bucket}}/{{objective}} {{window}}",
+                )],
+            ),
+        ],
+    ),
+    (
+        "Probes",
+        &[
+            (
+                "99th percentile that probes see",
+                "s",
+                &[(
+                    "histogram_quantile(0.99, sum by (le, to, operation) (rate(settee_probe_seconds_bucket{bucket=~\"$bucket\"}[5m])))",
+                    "{{to}} {{operation}}",
+                )],
+            ),
+            (
+                "What becomes of probes",
+                "ops",
+                &[(
+                    "sum by (to, result) (rate(settee_probes_total{bucket=~\"$bucket\"}[1m]))",
+                    "{{to}} {{result}}",
+                )],
+            ),
+            (
+                "Nodes that answer probes",
+                "none",
+                &[("min by (to) (settee_probe_up{bucket=~\"$bucket\"})", "{{to}}")],
+            ),
+        ],
+    ),
+    (
+        "What clients measure",
+        &[
+            (
+                "99th percentile as clients see it",
+                "ms",
+                &[
+                    (
+                        "histogram_quantile(0.99, sum by (le, bucket) (rate(sdk_kv_retrieval_duration_milliseconds_bucket{bucket=~\"$bucket\"}[10m])))",
+                        "{{bucket}} reads",
+                    ),
+                    (
+                        "histogram_quantile(0.99, sum by (le, bucket) (rate(sdk_kv_mutation_nondurable_duration_milliseconds_bucket{bucket=~\"$bucket\"}[10m])))",
+                        "{{bucket}} writes",
+                    ),
+                    (
+                        "histogram_quantile(0.99, sum by (le, bucket) (rate(sdk_kv_mutation_durable_duration_milliseconds_bucket{bucket=~\"$bucket\"}[10m])))",
+                        "{{bucket}} durable writes",
+                    ),
+                ],
+            ),
+            (
+                "Requests as clients count them",
+                "ops",
+                &[("sum by (bucket) (rate(sdk_kv_r_total{bucket=~\"$bucket\"}[10m]))", "{{bucket}}")],
+            ),
+            (
+                "Requests that clients gave up",
+                "ops",
+                &[("sum by (bucket) (rate(sdk_kv_r_timedout{bucket=~\"$bucket\"}[10m]))", "{{bucket}}")],
+            ),
+            (
+                "Clients that tell what they measure",
+                "none",
+                &[("cm_app_telemetry_curr_connections", "{{instance}}")],
+            ),
+        ],
+    ),
+    (
+        "Views",
+        &[
+            (
+                "Queries of views",
+                "ops",
+                &[("sum by (bucket) (rate(couch_views_ops{bucket=~\"$bucket\"}[1m]))", "{{bucket}}")],
+            ),
+            (
+                "Changes that indexes have yet to take",
+                "none",
+                &[(
+                    "sum by (bucket, design_document) (settee_view_changes_left{bucket=~\"$bucket\"})",
+                    "{{bucket}} {{design_document}}",
+                )],
+            ),
+            (
+                "Files of indexes",
+                "bytes",
+                &[
+                    ("sum by (bucket) (couch_views_disk_size{bucket=~\"$bucket\"})", "{{bucket}} on disk"),
+                    ("sum by (bucket) (couch_views_data_size{bucket=~\"$bucket\"})", "{{bucket}} current"),
+                ],
+            ),
+            (
+                "Memory of indexes",
+                "bytes",
+                &[("sum by (instance) (settee_node_memory_bytes{pool=\"services\"})", "{{instance}}")],
+            ),
+        ],
+    ),
+    (
         "Operations",
         &[
             (
@@ -161,6 +293,7 @@ const RULES: &[Rule] = &[
         "0m",
         "{{ $labels.level }}",
         "{{ $labels.alert }} {{ $labels.subject }} on {{ $labels.instance }}",
+        None,
     ),
     (
         "SetteeNodeDown",
@@ -168,6 +301,7 @@ const RULES: &[Rule] = &[
         "1m",
         "critical",
         "Prometheus does not reach {{ $labels.instance }}",
+        Some(&alerts::NODE_DOWN),
     ),
     (
         "SetteeReplicasCutOff",
@@ -175,6 +309,7 @@ const RULES: &[Rule] = &[
         "2m",
         "warning",
         "Replicas of {{ $labels.bucket }} on {{ $labels.instance }} do not follow",
+        Some(&alerts::REPLICA_LAG),
     ),
     (
         "SetteeWritesRefused",
@@ -182,6 +317,7 @@ const RULES: &[Rule] = &[
         "1m",
         "critical",
         "Writes of {{ $labels.bucket }} are refused for want of memory",
+        Some(&alerts::WRITES_REFUSED),
     ),
 ];
 
@@ -226,7 +362,7 @@ fn dashboard() -> String {
             panels.push(json!({
                 "id": id, "type": "timeseries", "title": title, "targets": targets,
                 "datasource": { "type": "prometheus", "uid": "${datasource}" },
-                "fieldConfig": { "defaults": { "unit": unit, "min": 0 }, "overrides": [] },
+                "fieldConfig": { "defaults": { "unit": unit, "custom": { "axisSoftMin": 0 } }, "overrides": [] },
                 "gridPos": { "h": 8, "w": 12, "x": at % 2 * 12, "y": y + at / 2 * 8 },
             }));
         }
@@ -250,7 +386,9 @@ fn dashboard() -> String {
 fn names(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
     words
-        .filter(|word| ["kv_", "settee_", "sys_"].iter().any(|begin| word.starts_with(begin)))
+        .filter(|word| {
+            ["kv_", "settee_", "sys_", "sdk_", "cm_", "couch_"].iter().any(|begin| word.starts_with(begin))
+        })
         .map(str::to_owned)
         .collect()
 }
@@ -292,7 +430,3 @@ fn every_series_in_dashboard_and_rules_is_declared() {
     let unknown: Vec<_> = named.difference(&declared).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
-        Some(&alerts::NODE_DOWN),
-        None,
-        Some(&alerts::REPLICA_LAG),
-        Some(&alerts::WRITES_REFUSED),

@@ -5,16 +5,18 @@ import os
 import socket
 import threading
 
-from settee.node import PASSWORD, USERNAME
+from .node import PASSWORD, USERNAME
 
 BINARY = 0x82
 
 
 class Teller(threading.Thread):
-    """Answers the first question with a report, and those that follow with one that has nothing new."""
+    """Answers the first question with a report, and those that follow with one that has nothing new. One that repeats itself has
+    measured the same again."""
 
-    def __init__(self, node, report):
+    def __init__(self, node, report, repeats=False):
         super().__init__(daemon=True)
+        self.repeats = repeats
         self.report = b"\0" + report.encode()
         self.socket = socket.create_connection((node.address, node.ports["mgmt"]), 10)
         self.stream = self.socket.makefile("rb")
@@ -41,7 +43,7 @@ class Teller(threading.Thread):
             while (first := self.stream.read(1)) == bytes([BINARY]):
                 assert self.stream.read(2) == b"\1\0", "a question has one byte"
                 self.socket.sendall(self.frame(self.report))
-                self.report = b"\0"
+                self.report = self.report if self.repeats else b"\0"
         except OSError:
             return
         assert first in (b"", b"\x88"), first
