@@ -158,6 +158,15 @@ fn problems(seen: &Seen) -> Vec<(Health, String)> {
     problems
 }
 
+/// Where the alerts that fire are explained, each kind once. A node of an older version does not say it.
+fn guides(seen: &Seen) -> Vec<&str> {
+    let mut told = std::collections::BTreeSet::new();
+    let kinds = list(&seen.alerts["firing"]).filter(|alert| told.insert(text(alert, "name")));
+    let guide =
+        |alert| ["guideUrl", "guide"].map(|name| text(alert, name)).into_iter().find(|one| !one.is_empty());
+    kinds.filter_map(guide).collect()
+}
+
 fn as_json(seen: &Seen, problems: &[(Health, String)]) -> Value {
     let listed = problems.iter().map(|(health, text)| json!({ "health": health.word(), "text": text }));
     json!({
@@ -172,6 +181,11 @@ fn screen(seen: &Seen, problems: &[(Health, String)]) -> String {
     let mut screen = format!("cluster {name}: {}\n", health(problems).word());
     for (health, text) in problems {
         screen += &format!("  {} {text}\n", if *health == Health::Unhealthy { "!!" } else { " !" });
+    }
+    let guides = guides(seen);
+    if !guides.is_empty() {
+        screen += "\nWhat these alerts mean, what causes them, and what to do\n";
+        guides.iter().for_each(|guide| screen += &format!("  {guide}\n"));
     }
     screen += "\n";
     screen += &table(&NODES, seen.nodes().map(node_row).collect());
@@ -294,6 +308,19 @@ mod tests {
         let screen = screen(&case, &problems(&case));
         let line = screen.lines().find(|line| line.starts_with("h:8091")).unwrap();
         assert!(line.contains("unhealthy, figures 35 s old") && line.contains(" 7 "), "{screen}");
+    }
+
+    #[test]
+    fn each_kind_of_alert_that_fires_has_one_line_with_its_guide() {
+        let mut case = seen("healthy", "active", None, true, "met");
+        assert!(!screen(&case, &[]).contains("these alerts"));
+        let alert = |name: &str, url: Value| json!({ "name": name, "level": "warning", "guide": "docs/a.md", "guideUrl": url });
+        let older = json!({ "name": "c", "level": "warning", "text": "text" });
+        let hot = || alert("a", "http://h:8091/ui/#/alerts/guide/a".into());
+        case.alerts = json!({ "firing": [hot(), hot(), alert("b", Value::Null), older] });
+        let screen = screen(&case, &problems(&case));
+        let told = "\nWhat these alerts mean, what causes them, and what to do\n  http://h:8091/ui/#/alerts/guide/a\n  docs/a.md\n\n";
+        assert!(screen.contains(told), "{screen}");
     }
 
     #[test]

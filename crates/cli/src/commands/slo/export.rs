@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use watch::{RULES, Span};
+use watch::{RULES, Severity, Span, alerts};
 
 /// What is exported of an objective.
 pub(super) struct Objective {
@@ -123,14 +123,19 @@ fn alert(one: &Objective, rule: watch::Rule) -> String {
         "Bucket {}, objective {}: the error budget burns more than {} times too fast.",
         one.bucket, one.name, rule.burn
     );
+    let about = match rule.severity {
+        Severity::Page => &alerts::BURN_PAGE,
+        Severity::Ticket => &alerts::BURN_TICKET,
+    };
     format!(
         "      - alert: SetteeBudgetBurns\n        expr: {}\n        labels: {{severity: {}, long: {long}, short: {short}, {}}}\n        \
-         annotations:\n          summary: {}\n          description: {}\n",
+         annotations:\n          summary: {}\n          description: {}\n          runbook_url: {}\n",
         quoted(&expression),
         rule.severity.word(),
         yaml_labels(one),
         quoted(&summary),
         quoted(&one.says()),
+        quoted(&alerts::runbook_of_any_instance(about)),
     )
 }
 
@@ -186,6 +191,7 @@ mod tests {
         for text in [
             r#"expr: "1 - (sum(rate(settee_slo_good_events_total{bucket=\"app\",objective=\"reads\"}[5m])) / sum(rate(settee_slo_events_total{bucket=\"app\",objective=\"reads\"}[5m])))""#,
             r#"ratio_rate1h{bucket=\"app\",objective=\"reads\"} > (14.4 * 0.001000) and settee_slo:bad_events:ratio_rate5m"#,
+            r#"runbook_url: "{{ with query \"topk(1, up{job='settee'} == 1)\" }}{{ with . | first | label \"instance\" }}http{{ if match \":18091$\" . }}s{{ end }}://{{ . }}/ui/#/alerts/guide/budget_burns_fast{{ end }}{{ else }}docs/operating/alerts.md#budget_burns_fast{{ end }}""#,
             "labels: {severity: ticket, long: 3d, short: 6h, bucket: \"app\", objective: \"reads\"}",
         ] {
             assert!(rules.contains(text), "{text}\n{rules}");
