@@ -1,9 +1,9 @@
 //! When a figure that grows will reach a limit.
 //!
 //! The trend is a Theil-Sen line: the median of the slopes between all pairs of points. A day of nonsense, a bulk load or a deletion does
-//! not turn it, as long as it makes fewer than three in ten points. Where days resemble one another, the line goes through what is left of
-//! the points without the hours' share ([`Season`]). The dates are where the line, and its fast edge, with the hour's share, meet the
-//! limit. Half of the slopes are no steeper than the line, and nine of ten no steeper than its fast edge.
+//! not turn it, as long as it makes fewer than three in ten points. Where days resemble one another, or weeks do, the line goes through what
+//! is left of the points without the share of hours and days ([`Season`]). The dates are where the line, and its fast edge, with that
+//! share, meet the limit. Half of the slopes are no steeper than the line, and nine of ten no steeper than its fast edge.
 //!
 //! How far such forecasts were off is found out by making them anew from what was known some time ago ([`past_error`]).
 
@@ -18,6 +18,15 @@ const HOUR_SECS: u64 = 3600;
 const SEASON_DAYS_MIN: usize = 4;
 /// What hours explain has to leave this much of what the points are away from their days at the most.
 const SEASON_LEAVES: f64 = 0.7;
+/// Weeks that resemble one another are seen after so many, and in the newest so many.
+const WEEKS_MIN: usize = 2;
+const WEEKS_MAX: u64 = 4;
+/// What days of the week explain has to leave this much of what days are away from their weeks. Two of each may resemble one another by
+/// chance, so it is less than for hours.
+const WEEK_LEAVES: f64 = 0.4;
+const WEEK_DAYS: u64 = 7;
+/// A day that has begun, or has gaps, has fewer points, and says nothing.
+const DAY_POINTS_MIN: usize = 20;
 /// Past forecasts that are made anew.
 const PAST_FORECASTS: u64 = 7;
 
@@ -65,7 +74,7 @@ impl Trend {
     /// The line through the newest [`POINTS_MAX`] of these points, which are in order of time. None: they do not suffice.
     #[must_use]
     pub fn through(points: &[Point]) -> Option<Self> {
-        let points = &points[points.len().saturating_sub(POINTS_MAX)..];
+        let points = newest(points);
         let (first, last) = (points.first()?, points.last()?);
         if points.len() < POINTS_MIN || last.at_secs.saturating_sub(first.at_secs) < SPAN_MIN_SECS {
             return None;
@@ -91,74 +100,130 @@ impl Trend {
     }
 }
 
-/// By how much hours of a day, in UTC, are above the line or below it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Season([f64; 24]);
+/// By how much hours of a day and days of a week, in UTC, are above the line or below it. Zero where they do not resemble one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Season {
+    hours: [f64; 24],
+    days: [f64; WEEK_DAYS as usize],
+}
 
 impl Season {
-    /// None: there are too few days, or they do not resemble one another.
+    /// None: neither days nor weeks resemble one another, or they are too few.
     fn of(points: &[Point], slope: f64) -> Option<Self> {
-        // What a point is above its own day: a load on one day says nothing of the others.
-        let mut above: Vec<(usize, f64)> = Vec::with_capacity(points.len());
-        for day in points.chunk_by(|a, b| a.at_secs / DAY_SECS == b.at_secs / DAY_SECS) {
-            let flat = |point: &Point| point.value - slope * (point.at_secs % DAY_SECS) as f64;
-            let mut values: Vec<f64> = day.iter().map(flat).collect();
-            // A day that has begun, or has gaps, says nothing of its hours.
-            if day.len() < 20 {
-                continue;
-            }
-            let middle = quantile(&mut values, 0.5)?;
-            above.extend(day.iter().map(|point| (hour(point.at_secs), flat(point) - middle)));
-        }
-        let mut shares = [0.0; 24];
-        for (of_hour, share) in shares.iter_mut().enumerate() {
-            let mut seen: Vec<f64> =
-                above.iter().filter(|(hour, _)| *hour == of_hour).map(|(_, above)| *above).collect();
-            if seen.len() < SEASON_DAYS_MIN {
-                return None;
-            }
-            *share = quantile(&mut seen, 0.5)?;
-        }
-        let before: f64 = above.iter().map(|(_, above)| above.abs()).sum();
-        let left: f64 = above
-            .iter()
-            .map(|(hour, above)| (above - shares.get(*hour).copied().unwrap_or_default()).abs())
-            .sum();
-        (left < before * SEASON_LEAVES).then_some(Self(shares))
+        let hours = hours_of(newest(points), slope);
+        let days = days_of(points, slope, &hours.unwrap_or_default());
+        let season = Self { hours: hours.unwrap_or_default(), days: days.unwrap_or_default() };
+        (hours.is_some() || days.is_some()).then_some(season)
     }
 
     fn at(&self, secs: u64) -> f64 {
-        self.0.get(hour(secs)).copied().unwrap_or_default()
+        let of_hour = self.hours.get(hour(secs)).copied().unwrap_or_default();
+        of_hour + self.days.get(weekday(secs)).copied().unwrap_or_default()
     }
 
     fn peak(&self) -> f64 {
-        self.0.iter().copied().fold(f64::MIN, f64::max)
+        let most = |shares: &[f64]| shares.iter().copied().fold(f64::MIN, f64::max);
+        most(&self.hours) + most(&self.days)
     }
+}
+
+fn newest(points: &[Point]) -> &[Point] {
+    points.get(points.len().saturating_sub(POINTS_MAX)..).unwrap_or_default()
+}
+
+/// The whole days among these points, each with the slope taken out.
+fn whole_days(points: &[Point]) -> impl Iterator<Item = &[Point]> {
+    let days = points.chunk_by(|a, b| a.at_secs / DAY_SECS == b.at_secs / DAY_SECS);
+    days.filter(|day| day.len() >= DAY_POINTS_MIN)
+}
+
+/// What each hour of the day adds. None: there are too few days, or they do not resemble one another.
+fn hours_of(points: &[Point], slope: f64) -> Option<[f64; 24]> {
+    // What a point is above its own day: a load on one day says nothing of the others.
+    let mut above: Vec<(usize, f64)> = Vec::with_capacity(points.len());
+    for day in whole_days(points) {
+        let flat = |point: &Point| point.value - slope * (point.at_secs % DAY_SECS) as f64;
+        let mut values: Vec<f64> = day.iter().map(flat).collect();
+        let middle = quantile(&mut values, 0.5)?;
+        above.extend(day.iter().map(|point| (hour(point.at_secs), flat(point) - middle)));
+    }
+    shares_of(&above, SEASON_DAYS_MIN, SEASON_LEAVES)
+}
+
+/// What each day of the week adds, beside what its hours do. None: there are too few weeks, or they do not resemble one another.
+fn days_of(points: &[Point], slope: f64, hours: &[f64; 24]) -> Option<[f64; WEEK_DAYS as usize]> {
+    let last_day = points.last()?.at_secs / DAY_SECS;
+    let of_hour = |secs: u64| hours.get(hour(secs)).copied().unwrap_or_default();
+    let mut weeks: Vec<Vec<(usize, f64)>> = vec![Vec::new(); WEEKS_MAX as usize];
+    for day in whole_days(points) {
+        let number = day.first()?.at_secs / DAY_SECS;
+        let flat = |point: &Point| {
+            let after = point.at_secs as f64 - (last_day * DAY_SECS) as f64;
+            point.value - of_hour(point.at_secs) - slope * after
+        };
+        let mut values: Vec<f64> = day.iter().map(flat).collect();
+        // A day that is not over belongs to no week; the one before it ends the newest week.
+        let ago = last_day.saturating_sub(number).saturating_sub(1) / WEEK_DAYS;
+        if let (Some(week), true) = (weeks.get_mut(ago as usize), number < last_day) {
+            week.push(((number % WEEK_DAYS) as usize, quantile(&mut values, 0.5)?));
+        }
+    }
+    // What a day is above its own week: a load in one week says nothing of the others.
+    let mut above = Vec::new();
+    for week in weeks.iter().filter(|week| week.len() as u64 == WEEK_DAYS) {
+        let mut values: Vec<f64> = week.iter().map(|(_, value)| *value).collect();
+        let middle = quantile(&mut values, 0.5)?;
+        above.extend(week.iter().map(|(day, value)| (*day, value - middle)));
+    }
+    shares_of(&above, WEEKS_MIN, WEEK_LEAVES)
+}
+
+/// What each place adds. None: a place has too few of them, or they leave too much unexplained.
+fn shares_of<const N: usize>(above: &[(usize, f64)], least: usize, leaves: f64) -> Option<[f64; N]> {
+    let mut shares = [0.0; N];
+    for (of_place, share) in shares.iter_mut().enumerate() {
+        let mut seen: Vec<f64> =
+            above.iter().filter(|(place, _)| *place == of_place).map(|(_, above)| *above).collect();
+        if seen.len() < least {
+            return None;
+        }
+        *share = middle(&mut seen)?;
+    }
+    let before: f64 = above.iter().map(|(_, above)| above.abs()).sum();
+    let left: f64 = above
+        .iter()
+        .map(|(place, above)| (above - shares.get(*place).copied().unwrap_or_default()).abs())
+        .sum();
+    (left < before * leaves).then_some(shares)
+}
+
+fn weekday(secs: u64) -> usize {
+    (secs / DAY_SECS % WEEK_DAYS) as usize
 }
 
 fn hour(secs: u64) -> usize {
     (secs / HOUR_SECS % 24) as usize
 }
 
-/// A line, and what hours of the day add to it.
+/// A line, and what hours and days add to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// The line, without the hours' share.
+    /// The line, without the share of hours and days.
     pub trend: Trend,
     season: Option<Season>,
 }
 
 impl Model {
-    /// What the newest [`POINTS_MAX`] of these points follow, which are in order of time. None: they do not suffice.
+    /// What the newest [`POINTS_MAX`] of these points follow, which are in order of time. Weeks are looked for in those before as well. None:
+    /// they do not suffice.
     #[must_use]
     pub fn of(points: &[Point]) -> Option<Self> {
-        let points = &points[points.len().saturating_sub(POINTS_MAX)..];
         let raw = Trend::through(points)?;
         let Some(season) = Season::of(points, raw.slope) else {
             return Some(Self { trend: raw, season: None });
         };
         let without = |point: &Point| Point { value: point.value - season.at(point.at_secs), ..*point };
-        let flat: Vec<Point> = points.iter().map(without).collect();
+        let flat: Vec<Point> = newest(points).iter().map(without).collect();
         Some(Self { trend: Trend::through(&flat)?, season: Some(season) })
     }
 
@@ -176,11 +241,16 @@ impl Model {
         if slope <= 0.0 || secs >= 100.0 * 365.0 * DAY_SECS as f64 {
             return None;
         }
-        // The hour of the peak is within a day from where the line is high enough for it.
+        // The hour of the peak is within a week from where the line is high enough for it.
         let begin = self.trend.at_secs + secs as u64;
         let Some(season) = self.season else { return Some(begin) };
         let at = |secs: u64| self.trend.value + slope * (secs - self.trend.at_secs) as f64 + season.at(secs);
-        Some((0..24).map(|hour| begin + hour * HOUR_SECS).find(|secs| at(*secs) >= limit).unwrap_or(begin))
+        Some(
+            (0..WEEK_DAYS * 24)
+                .map(|hour| begin + hour * HOUR_SECS)
+                .find(|secs| at(*secs) >= limit)
+                .unwrap_or(begin),
+        )
     }
 }
 
@@ -227,6 +297,13 @@ pub fn past_error(points: &[Point], ahead_secs: u64) -> Option<PastError> {
         }
     }
     (forecasts > 0).then(|| PastError { percent: sum / f64::from(forecasts) * 100.0, forecasts })
+}
+
+/// The median; of an even number the mean of the two in the middle.
+fn middle(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    Some((low + high) / 2.0)
 }
 
 /// The value that this share of the values does not exceed.
@@ -343,13 +420,43 @@ mod tests {
         assert_eq!(likely, begin + truth * HOUR);
     }
 
+    /// Two weeks suffice, and less does not: each day of the week has to be seen twice.
+    #[test]
+    fn days_of_the_week_are_seen_after_two_of_each() {
+        let begin = START / DAY * DAY;
+        let of = |hour: u64| 1_000.0 + hour as f64 - if hour / 24 % 7 < 2 { 300.0 } else { 0.0 };
+        let points = |days: u64| -> Vec<Point> {
+            (0..days * 24 + 1).map(|hour| Point { at_secs: begin + hour * HOUR, value: of(hour) }).collect()
+        };
+        let error = |days: u64| {
+            let model = Model::of(&points(days)).unwrap();
+            let off = |hour: u64| (model.value_at(begin + hour * HOUR) - of(hour)).abs();
+            (days * 24 + 1..(days + 7) * 24).map(off).fold(0.0, f64::max)
+        };
+        assert!(
+            error(14) < 10.0 && error(21) < 10.0 && error(30) < 10.0,
+            "{} {} {}",
+            error(14),
+            error(21),
+            error(30)
+        );
+        assert!(error(13) > 100.0, "{}", error(13));
+        // The limit is met on the first day that is no weekend from where the line is high enough.
+        let truth = (21 * 24..).find(|hour| of(*hour) >= 1_800.0).unwrap();
+        let Forecast::Reaches { likely_secs: Some(likely), .. } = reaching(&points(21), 1_800.0) else {
+            panic!()
+        };
+        assert!(likely.abs_diff(begin + truth * HOUR) <= 2 * HOUR, "{likely} {}", begin + truth * HOUR);
+    }
+
     /// What forecasts are worth where the answer is known: error a day and a week ahead, in percent of the value.
     #[test]
     fn back_tests_print_their_error() {
         let noise = |hour: f64| ((hour * 12.9898).sin() * 43_758.545).fract();
         let day = |hour: f64| (hour / 24.0 * std::f64::consts::TAU).sin();
         type Series = Box<dyn Fn(f64) -> f64>;
-        let series: [(&str, Series, f64); 7] = [
+        let weekend = |hour: f64| (START + hour as u64 * HOUR) / DAY % 7 < 2;
+        let series: [(&str, Series, f64); 9] = [
             ("growth", Box::new(|hour| 1_000.0 + hour), 0.1),
             ("growth with noise", Box::new(move |hour| 1_000.0 + hour + 50.0 * noise(hour)), 4.0),
             ("days and nights", Box::new(move |hour| 1_000.0 + hour + 200.0 * day(hour)), 1.0),
@@ -361,6 +468,20 @@ mod tests {
             (
                 "a step two weeks ago",
                 Box::new(|hour| 1_000.0 + hour + if hour > 400.0 { 500.0 } else { 0.0 }),
+                4.0,
+            ),
+            (
+                "quiet weekends",
+                Box::new(move |hour| {
+                    1_000.0 + hour + 200.0 * day(hour) - if weekend(hour) { 300.0 } else { 0.0 }
+                }),
+                2.0,
+            ),
+            (
+                "weekends with noise",
+                Box::new(move |hour| {
+                    1_000.0 + hour + 50.0 * noise(hour) - if weekend(hour) { 300.0 } else { 0.0 }
+                }),
                 4.0,
             ),
             ("growth that stopped", Box::new(|hour: f64| 1_000.0 + hour.min(600.0)), 12.0),

@@ -149,7 +149,8 @@ fn view(node: Option<String>, one: &Foretold) -> Value {
     })
 }
 
-/// When error budgets of objectives are used up at the pace of the last days.
+/// When error budgets of objectives are used up at the pace of the last days. They have no past forecasts: what a budget was on a day
+/// is not kept, and it moves with its period.
 async fn budgets(call: &Call) -> Vec<(Option<u64>, Value)> {
     let now = now_ms() / 1_000;
     let visible: Vec<_> = call
@@ -177,7 +178,7 @@ async fn budgets(call: &Call) -> Vec<(Option<u64>, Value)> {
                 "what": "objective", "node": null, "bucket": bucket, "objective": name,
                 "value": judged.budget_left.map(|left| (1.0 - left) * 100.0), "limit": 100.0, "perDay": ends.per_day,
                 "outlook": ends.outlook, "likely": text(ends.likely_secs), "early": text(ends.early_secs),
-                "pastForecasts": [], "madeAt": rfc3339(now.saturating_mul(1_000)),
+                "madeAt": rfc3339(now.saturating_mul(1_000)),
             });
             (soon, shown)
         })

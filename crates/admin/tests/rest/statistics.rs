@@ -111,6 +111,9 @@ fn forecasts_are_shown_the_soonest_first_and_by_the_rights_of_the_reader() {
     let set = node.send("PUT", "/settee/slo/b/reads", ADMIN, Some(objective));
     assert_eq!(set.status, 200, "{}", set.body);
     assert_eq!(seen(ADMIN).last().map(String::as_str), Some("objective b"));
+    let told = node.get("/settee/forecast").json();
+    let budget = told["forecasts"].as_array().unwrap().last().unwrap();
+    assert!(budget["what"] == "objective" && budget.get("pastForecasts").is_none(), "{budget}");
 }
 
 #[test]
