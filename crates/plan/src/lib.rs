@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod filling;
 pub mod forecast;
 pub mod live;
 pub mod sizing;
