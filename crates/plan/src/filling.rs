@@ -1,8 +1,8 @@
 //! When a figure that grows by the minute will reach its limit: minutes from now, where [`crate::forecast`] looks at weeks.
 //!
 //! The newest points are looked at through windows of half a minute, two minutes and eight. Each window is cut into three pieces. Of each
-//! piece its median counts, so one sample says nothing. The pace is the least of three: from the first piece to the second, from the second
-//! to the third, and what the third has above everything of five windows before.
+//! piece its median counts, so one sample says nothing. Two paces are those from one piece to the next. The third one is that of what the
+//! last piece has above everything of five windows before. The least of them counts.
 //!
 //! - Noise is no growth: three quarters of the third piece have to be above three quarters of the first.
 //! - A bulk load that has ended has no pace from the second piece to the third. A long window would still see it as growth for a while, so

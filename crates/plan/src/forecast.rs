@@ -1,8 +1,8 @@
 //! When a figure that grows will reach a limit.
 //!
 //! The trend is a Theil-Sen line: the median of the slopes between all pairs of points. A day of nonsense, a bulk load or a deletion does
-//! not turn it, as long as it makes fewer than three in ten points. Where days resemble one another, or weeks do, the line goes through what
-//! is left of the points without the share of hours and days ([`Season`]). The dates are where the line, and its fast edge, with that
+//! not turn it, as long as it makes fewer than three in ten points. Where days or weeks resemble one another, the line goes through the points
+//! without the share of hours and days ([`Season`]). The dates are where the line, and its fast edge, with that
 //! share, meet the limit. Half of the slopes are no steeper than the line, and nine of ten no steeper than its fast edge.
 //!
 //! How far such forecasts were off is found out by making them anew from what was known some time ago ([`past_error`]).
