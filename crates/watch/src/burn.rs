@@ -184,7 +184,10 @@ impl Judgement {
         RULES.iter().zip(self.holds).find(|(_, holds)| *holds).map(|(rule, _)| rule)
     }
 
-    /// One word for all of it: `exhausted`, `burning`, `met` or `no data`.
+    /// Every word that [`Self::word`] has.
+    pub const WORDS: [&'static str; 4] = ["met", "burning", "exhausted", "no data"];
+
+    /// One word for all of it, of [`Self::WORDS`].
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.budget_left {
