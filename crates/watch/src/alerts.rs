@@ -12,6 +12,8 @@ use serde::Serialize;
 
 /// Most alerts of a node that are kept; the rest of the conditions is left out, those of later names first.
 pub const ALERTS_MAX: usize = 1_000;
+/// What one of them takes in memory, about.
+pub const ALERT_BYTES: usize = 512;
 
 /// How much an alert matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -151,12 +151,18 @@ impl Known {
     }
 }
 
+/// What a target takes in memory at most, about. A map has room for eleven entries in each of its nodes, and half of it may be unused.
+pub const TARGET_BYTES: usize = 2 * size_of::<Target>()
+    + 11 * (size_of::<Try>() + size_of::<Box<Known>>())
+    + Try::ALL.len() * (size_of::<Known>() + (RECENT_MAX + 1).next_power_of_two() * size_of::<(u64, u32)>());
+
 #[derive(Debug, Default)]
 struct Target {
     /// When its next round begins (milliseconds).
     due: u64,
     runs: bool,
-    known: BTreeMap<Try, Known>,
+    /// Boxed, since a map has room for more operations than are tried.
+    known: BTreeMap<Try, Box<Known>>,
     /// Rounds in a row with something unanswered.
     silent: u32,
 }
@@ -243,7 +249,7 @@ impl<T: Ord + Clone> Probes<T> {
 
     /// Every target: what is known of its operations, and how many rounds in a row had something unanswered. None of that: it was
     /// not probed yet.
-    pub fn known(&self) -> impl Iterator<Item = (&T, &BTreeMap<Try, Known>, u32)> {
+    pub fn known(&self) -> impl Iterator<Item = (&T, &BTreeMap<Try, Box<Known>>, u32)> {
         self.targets.iter().map(|(name, target)| (name, &target.known, target.silent))
     }
 

@@ -53,7 +53,7 @@ impl Tier {
     }
 }
 
-/// The past of one objective on one node. It takes 60 KiB.
+/// The past of one objective on one node. It takes [`Ring::BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
     pub(crate) minutes: Tier,
@@ -67,6 +67,9 @@ impl Default for Ring {
 }
 
 impl Ring {
+    /// What one takes in memory: 60 KiB.
+    pub const BYTES: usize = (MINUTES + HOURS) * size_of::<Slot>();
+
     /// Adds what was counted just now.
     pub fn add(&mut self, now_secs: u64, counts: Counts) {
         if counts.total == 0 {

@@ -132,6 +132,9 @@ pub struct Told {
     ended: [[u64; ENDS.len()]; SERVICES.len()],
 }
 
+/// What is kept of all pairs takes in memory at most, about: half of a map may be unused.
+pub const TOLD_BYTES: usize = TOLD_OF_MAX * 2 * (size_of::<Told>() + size_of::<About>());
+
 impl Told {
     /// Latencies of that kind.
     #[must_use]

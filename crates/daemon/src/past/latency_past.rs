@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 
 use super::let_go_farthest;
 
-/// What the past of all buckets may take.
-const BYTES_MAX: usize = 16 << 20;
+/// What the past of all buckets may take. All that shows a node together stays below 64 MiB (`super::memory`).
+pub(super) const BYTES_MAX: usize = 8 << 20;
 /// What an interval takes beside its counts, about.
 const ROW_BYTES: usize = 48;
 /// Seconds of an interval, and how many of them are kept.

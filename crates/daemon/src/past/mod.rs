@@ -4,6 +4,8 @@ pub(crate) mod forecasts;
 pub(crate) mod gauges;
 pub(crate) mod history;
 pub(crate) mod latency_past;
+#[cfg(test)]
+mod memory;
 pub(crate) mod origins;
 
 use std::collections::BTreeMap;

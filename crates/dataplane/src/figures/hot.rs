@@ -67,6 +67,9 @@ struct Window {
     clients: [Count; CLIENTS],
 }
 
+/// What a worker takes for one bucket: the current window and the one before.
+pub(crate) const BYTES: usize = 2 * size_of::<Window>();
+
 impl Window {
     fn new() -> Self {
         Self {

@@ -152,6 +152,11 @@ struct Row {
     hot: HotRow,
 }
 
+/// What a worker takes in memory for a bucket, the table of what is hot included.
+pub const WORKER_BYTES: usize = size_of::<Row>() + hot::BYTES;
+/// What a reading of all histograms of a bucket takes in memory at most.
+pub const READING_BYTES: usize = (OpKind::COUNT + Phase::COUNT) * STEPS * size_of::<LatencyStep>();
+
 /// What housekeeping does for a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chore {

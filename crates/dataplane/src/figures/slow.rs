@@ -15,7 +15,9 @@ use crate::figures::{meter::OpKind, phases::Phase};
 /// What takes this long is slow.
 pub(crate) const SLOW: Duration = Duration::from_millis(500);
 /// Operations that are kept; the oldest go.
-const KEPT: usize = 500;
+pub const KEPT: usize = 500;
+/// What one of them takes in memory, about: names of a user, a bucket and a client, and three phases.
+pub const KEPT_BYTES: usize = 1_024;
 /// Bytes of a client's name for itself.
 const AGENT_BYTES_MAX: usize = 100;
 

@@ -22,8 +22,8 @@ use stats::{Across, Kind, Reading, Samples, Statistic, Zoom};
 use self::file::{Kept, Step, zooms};
 use super::let_go_farthest;
 
-/// What the past of all buckets may take.
-const BYTES_MAX: usize = 48 << 20;
+/// What the past of all buckets may take: that of five. All that shows a node together stays below 64 MiB (`super::memory`).
+pub(super) const BYTES_MAX: usize = 30 << 20;
 /// What a row takes beside its figures, about.
 const ROW_BYTES: usize = 48;
 
