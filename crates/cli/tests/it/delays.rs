@@ -11,7 +11,8 @@ use std::{
 
 use crate::cluster::SOON;
 
-/// Threads of a node that have to get a core one after the other until something is shown: timers, those that they wake, and a request.
+/// So many threads of a node have to get a core one after the other until something is shown. Timers are among them, those that they
+/// wake, and a request.
 const TURNS: u32 = 10;
 /// A timer of nodes counts whole milliseconds, and rounds of probes begin 20 ms apart.
 const COUNTED: Duration = Duration::from_millis(100);
@@ -30,7 +31,7 @@ impl Pulse {
         thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 let begun = Instant::now();
-                thread::sleep(BEAT);
+                thread::park_timeout(BEAT);
                 let late = begun.elapsed().saturating_sub(BEAT);
                 longest.fetch_max(late.as_micros() as u64, Ordering::Relaxed);
             }
@@ -49,15 +50,18 @@ impl Drop for Pulse {
     }
 }
 
-/// Waits for something that a look shows once `delay` is over, counted from `since`. A look takes as long as it does, and shows what was
-/// there when it began: so no look that began later may be in vain. The machine may be late by what it is measured to be meanwhile.
+/// Waits for something that a look shows once `delay` is over, counted from `since`. A look shows what was there when it began, however
+/// long it takes. So no look that began later may be in vain. The machine may be late by what it is measured to be meanwhile. Both a thread
+/// of this test and the longest look measure that.
 pub(crate) fn within<T>(since: Instant, delay: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let (pulse, mut in_vain) = (Pulse::begin(), None);
+    let (pulse, mut in_vain, mut longest_look) = (Pulse::begin(), None, Duration::ZERO);
     loop {
         let begun = since.elapsed();
-        let wrong = match look() {
+        let looked = look();
+        longest_look = longest_look.max(since.elapsed() - begun);
+        let wrong = match looked {
             Ok(found) => {
-                let machine = TURNS * pulse.longest() + COUNTED;
+                let machine = TURNS * pulse.longest() + longest_look + COUNTED;
                 println!(
                     "not shown after {in_vain:?}, shown after {:?}; this machine: {machine:?}",
                     since.elapsed()
@@ -74,6 +78,6 @@ pub(crate) fn within<T>(since: Instant, delay: Duration, mut look: impl FnMut() 
         };
         in_vain = Some(begun);
         assert!(since.elapsed() < SOON, "{wrong}");
-        thread::sleep(Duration::from_millis(20));
+        thread::park_timeout(Duration::from_millis(20));
     }
 }
