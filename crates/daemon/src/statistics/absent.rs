@@ -1,6 +1,10 @@
-//! Names that Couchbase's exporter reads and that have no meaning here, or that nobody measures yet.
+//! Names that Couchbase's exporter reads and that Settee does not show: for want of a meaning, or because it does not measure them.
 
-pub(crate) const ABSENT: &[(&[&str], &str)] = &[
+/// Names, and the reason that all of them have.
+pub(crate) type Absent = (&'static [&'static str], &'static str);
+
+/// What would have a meaning, and is not there.
+pub(crate) const UNMEASURED: &[Absent] = &[
     (
         &[
             "vb_active_queue_age",
@@ -12,11 +16,12 @@ pub(crate) const ABSENT: &[(&[&str], &str)] = &[
             "vb_avg_pending_queue_age",
             "vb_avg_total_queue_age",
         ],
-        "The age of queued mutations is not measured; `settee_phase_seconds` says what waiting costs clients.",
+        "A mutation in the queue has no time of its own, which would cost each of them memory. `ep_diskqueue_*` has their number, and \
+         `settee_phase_seconds` says what waiting costs clients.",
     ),
     (
         &["disk_update_count", "disk_update_total", "avg_disk_update_time"],
-        "Documents are written in batches: one alone has no time of its own. `disk_commit_*` has that of batches.",
+        "Documents are written in batches, and only a batch is timed: `disk_commit_*` has that.",
     ),
     (
         &[
@@ -30,8 +35,14 @@ pub(crate) const ABSENT: &[(&[&str], &str)] = &[
             "avg_active_timestamp_drift",
             "avg_replica_timestamp_drift",
         ],
-        "The drift of CAS values from the clock is not measured.",
+        "How far CAS values of other nodes and clusters are from this clock is not measured. The alert `clock_skew` compares the clocks \
+         of nodes.",
     ),
+    (&["ep_num_ops_set_ret_meta", "ep_num_ops_del_ret_meta"], "The command is not built."),
+];
+
+/// What has no meaning here.
+pub(crate) const ABSENT: &[Absent] = &[
     (
         &["couch_spatial_data_size", "couch_spatial_disk_size", "couch_spatial_ops"],
         "There are no spatial views.",
@@ -49,8 +60,6 @@ pub(crate) const ABSENT: &[(&[&str], &str)] = &[
         ],
         "Couchbase 7 has them no longer. `ep_dcp_*_items_remaining` says how far connections are behind.",
     ),
-    (&["cas_hits", "cas_misses"], "Not counted; `cas_badval` is."),
-    (&["ep_num_ops_set_ret_meta", "ep_num_ops_del_ret_meta"], "The command is not built."),
     (
         &["cpu_idle_ms", "cpu_local_ms", "hibernated_requests", "hibernated_waked", "rest_requests"],
         "They are about Couchbase's own management process.",

@@ -1,5 +1,6 @@
 //! The binary protocol of a client: from packet to handler.
 
+use base::Cas;
 use protocol::{
     binary::{Decoded, Frame, Header, Magic, decode_frame_within},
     hello::Feature,
@@ -179,6 +180,7 @@ impl Binary {
         // Requests are forwarded on one port only: the others' never look for an answer of another node.
         let may_be_forwarded = call.session.kind == ListenerKind::Memcached;
         let answered = if may_be_forwarded { forward::answer(&mut call) } else { Ok(false) };
+        let is_forwarded = matches!(answered, Ok(true));
         let mut result = match answered {
             Ok(true) => Ok(()),
             Ok(false) => admit(&mut call, packet.len()).and_then(|()| handlers::handle(&mut call)),
@@ -203,6 +205,7 @@ impl Binary {
         }
         let traits = opcodes::of(request.loud);
         turn.context.check_turn_time |= traits.may_take_long;
+        count_comparison(turn, request, is_forwarded, &result);
         let Err(stop) = result else {
             turn.context.ran(traits.kind);
             turn.session.draw(request.key, turn.context);
@@ -280,4 +283,21 @@ fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
 fn fetch(call: &Call<'_, '_>) -> Stop {
     let (vb, key) = (call.request.vb, call.request.key);
     fetch::ask(call.session, vb, key, call.waiter(), call.resumed.as_ref(), call.context)
+}
+
+/// Counts a mutation that named a CAS, by what came of it. Those whose CAS did not match are counted by the engine.
+fn count_comparison(turn: &Turn<'_>, request: &Request<'_>, is_forwarded: bool, result: &Result<(), Stop>) {
+    let names_cas = request.frame.header.cas != Cas::NONE && opcodes::of(request.loud).kind.compares();
+    // Another node counts what it answers.
+    if is_forwarded || !names_cas {
+        return;
+    }
+    let is_hit = match result {
+        Ok(()) => true,
+        Err(Stop::Status(base::Status::KeyNotFound)) => false,
+        Err(_) => return,
+    };
+    if let Some(meter) = turn.session.meter() {
+        meter.compared(turn.context.worker, is_hit);
+    }
 }

@@ -52,6 +52,12 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Whether it changes a document, and a CAS that it names has to be the document's.
+    pub(crate) const fn compares(self) -> bool {
+        use OpKind as K;
+        matches!(self, K::Set | K::Add | K::Replace | K::Delete | K::Append | K::Prepend | K::SubdocMutation)
+    }
+
     /// Every kind with the name it has in statistics.
     pub const ALL: [(OpKind, &'static str); 21] = [
         (Self::Get, "get"),
@@ -148,6 +154,8 @@ pub fn step_floor(step: usize) -> u64 {
 struct Row {
     latencies: [Histogram; OpKind::COUNT],
     misses: [Cell; OpKind::COUNT],
+    cas_hits: Cell,
+    cas_misses: Cell,
     phases: [Histogram; Phase::COUNT],
     hot: HotRow,
 }
@@ -318,6 +326,21 @@ impl BucketMeter {
         if let Some(cell) = self.rows.get(worker).and_then(|row| row.misses.get(kind as usize)) {
             cell.add(1);
         }
+    }
+
+    /// Counts a mutation that named a CAS, and matched it or found no document. Called by `worker` only.
+    #[inline]
+    pub(crate) fn compared(&self, worker: usize, is_hit: bool) {
+        if let Some(row) = self.rows.get(worker) {
+            if is_hit { &row.cas_hits } else { &row.cas_misses }.add(1);
+        }
+    }
+
+    /// Mutations that named a CAS: those that matched it, and those that found no document.
+    #[must_use]
+    pub fn compared_all(&self) -> (u64, u64) {
+        let sum = |of: fn(&Row) -> &Cell| self.rows.iter().map(|row| of(row).get()).sum();
+        (sum(|row| &row.cas_hits), sum(|row| &row.cas_misses))
     }
 
     /// Operations of one kind.

@@ -395,7 +395,7 @@ impl TextCall<'_> {
         };
         // No document has CAS 1, and 0 would mean "any".
         let cas = if verb == StoreVerb::Cas { Cas(cas.max(1)) } else { Cas::NONE };
-        self.mutate(key, kind, Privilege::Upsert, |call, vb, key| {
+        let stored = self.mutate(key, kind, Privilege::Upsert, |call, vb, key| {
             let datatype = match mode {
                 StoreMode::Append | StoreMode::Prepend => Datatype::RAW,
                 _ => value::detect(value),
@@ -404,7 +404,16 @@ impl TextCall<'_> {
             let store =
                 Store { mode, value, datatype, flags, expiry, cas, durability: DurabilityLevel::None };
             Ok((None, call.session.bucket()?.engine.store(vb, key, &store, call.context.now)?))
-        })
+        });
+        let is_hit = match &stored {
+            Ok(_) => Some(true),
+            Err(Stop::Status(Status::KeyNotFound)) => Some(false),
+            Err(_) => None,
+        };
+        if let Some(is_hit) = is_hit.filter(|_| verb == StoreVerb::Cas) {
+            self.session.bucket()?.meter.compared(self.context.worker, is_hit);
+        }
+        stored
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<Option<u64>, Stop> {

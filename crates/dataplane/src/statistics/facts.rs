@@ -79,6 +79,9 @@ pub struct BucketFacts {
     /// By kind of operation, in the order of [`OpKind::ALL`].
     operations: Vec<u64>,
     misses: Vec<u64>,
+    /// Mutations that named a CAS: those that matched it, and those that found no document.
+    pub(crate) cas_hits: u64,
+    pub(crate) cas_misses: u64,
     /// Waits of requests for values from disk.
     pub(crate) fetches: Times,
     /// Flushes that wrote or synced.
@@ -109,9 +112,12 @@ impl BucketFacts {
     }
 
     fn of(uuid: &str, stats: BucketStats, meter: &BucketMeter) -> Self {
+        let (cas_hits, cas_misses) = meter.compared_all();
         Self {
             uuid: uuid.into(),
             stats,
+            cas_hits,
+            cas_misses,
             warm_up_time: meter.warm_up_time(),
             operations: OpKind::ALL.iter().map(|(kind, _)| meter.operations(*kind)).collect(),
             fetches: meter.phase(Phase::Fetch).into(),

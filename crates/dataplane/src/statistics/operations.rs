@@ -73,6 +73,12 @@ pub(crate) static OPERATIONS: &[Row<F>] = &[
         f.misses(&[K::Delete]).into()
     })
     .metrics(&[Metric::one_of("kv_ops", OPS_HELP, &[("op", "delete"), ("result", "miss")])]),
+    counter(&["cas_hits"], Unit::Count, "Mutations with a CAS that matched.", |f: &F| f.cas_hits.into())
+        .metrics(&[Metric::one_of("kv_ops", OPS_HELP, &[("op", "cas"), ("result", "hit")])]),
+    counter(&["cas_misses"], Unit::Count, "Mutations with a CAS that found no document.", |f: &F| {
+        f.cas_misses.into()
+    })
+    .metrics(&[Metric::one_of("kv_ops", OPS_HELP, &[("op", "cas"), ("result", "miss")])]),
     counter(&["incr_hits"], Unit::Count, "Increments that found a document.", |f: &F| {
         f.hits(&[K::Increment]).into()
     })

@@ -479,6 +479,42 @@ fn statistics_come_as_pairs_and_end_with_an_empty_one() {
 }
 
 #[test]
+fn mutations_with_a_cas_are_counted_by_what_became_of_them() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    let first = wire.ask(&set(KEY, b"v")).cas;
+    let with = |wire: &mut Wire, cas, request| wire.ask(&Request { cas: Cas(cas), ..request });
+    let second = with(&mut wire, first, set(KEY, b"w"));
+    assert_eq!(second.status, Status::Success);
+    assert_eq!(with(&mut wire, first, set(KEY, b"x")).status, Status::KeyExists);
+    assert_eq!(with(&mut wire, 7, set(b"absent", b"x")).status, Status::KeyNotFound);
+    assert_eq!(
+        with(&mut wire, 7, Request { key: b"absent", ..Request::new(Opcode::Delete) }).status,
+        Status::KeyNotFound
+    );
+    assert_eq!(
+        wire.ask(&Request { key: b"absent", ..Request::new(Opcode::Delete) }).status,
+        Status::KeyNotFound
+    );
+    // An unlocking names a CAS, too, and changes nothing.
+    let locked = wire.ask(&Request { key: KEY, ..Request::new(Opcode::GetLocked) }).cas;
+    assert_eq!(
+        with(&mut wire, locked, Request { key: KEY, ..Request::new(Opcode::UnlockKey) }).status,
+        Status::Success
+    );
+    let last = wire.ask(&get(KEY)).cas;
+    assert_eq!(
+        with(&mut wire, last, Request { key: KEY, ..Request::new(Opcode::Delete) }).status,
+        Status::Success
+    );
+    let pairs = wire.ask_all(&Request::new(Opcode::Stat));
+    let figure = |name: &str| pairs.iter().find(|pair| pair.key == name.as_bytes()).map(Reply::text);
+    for (name, value) in [("cas_hits", "2"), ("cas_misses", "2"), ("cas_badval", "1")] {
+        assert_eq!(figure(name).as_deref(), Some(value), "{name}");
+    }
+}
+
+#[test]
 fn responses_say_how_long_they_took_where_that_was_asked_for() {
     let node = Node::new();
     let mut wire = node.connect(ListenerKind::Kv);

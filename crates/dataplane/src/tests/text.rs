@@ -55,6 +55,10 @@ fn cas_compares() {
     assert_eq!(say(&mut wire, &format!("cas k 0 0 1 {cas}\r\nb\r\n")), "STORED\r\n");
     assert_eq!(say(&mut wire, &format!("cas k 0 0 1 {cas}\r\nc\r\n")), "EXISTS\r\n");
     assert_eq!(say(&mut wire, "get k\r\n"), "VALUE k 0 1\r\nb\r\nEND\r\n");
+    let told = say(&mut wire, "stats\r\n");
+    for line in ["STAT cas_hits 1\r\n", "STAT cas_misses 1\r\n", "STAT cas_badval 2\r\n"] {
+        assert!(told.contains(line), "{line}");
+    }
 }
 
 #[test]
