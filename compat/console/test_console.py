@@ -19,6 +19,12 @@ ADDRESS = os.environ["SETTEE_ADDRESS"]
 BUCKET = "songs"
 PRESSED = "pressed"
 ABOUT_TIME = re.compile(r"^[\d.]+ (µs|ms|s)$")
+# The percentiles of a bucket: half, and all but one of a hundred.
+TWO_TIMES = re.compile(r"^[\d.]+ (µs|ms|s), [\d.]+ (µs|ms|s)$")
+# How long a rebalance goes on, as far as anybody knows.
+TIME_LEFT = re.compile(r", ([\d.]+ (s|min|h|days)) left\.")
+# A name that does something to a page which takes it for HTML.
+HOSTILE = "<img src=x onerror=\"document.title='taken over'\">"
 # A second of a load of 400 operations a second; a busy machine has some of them a moment late.
 ABOUT_400 = re.compile(r"^(3[5-9]|4[0-4])\d$")
 # What takes as long as a rebalance, an alert or the silence of a node.
@@ -359,8 +365,9 @@ class Console(unittest.TestCase):
         firing = self.region("Alerts that fire").get_by_role("listitem").filter(has_text="node_down")
         expect(firing.get_by_text(f"Node {name} is not heard of.")).to_be_visible()
         self.the_alert_is_silenced(firing, name)
+        self.the_alert_leads_to_its_entry_of_the_guide(firing, name)
         self.open("Servers")
-        expect(row.get_by_text(re.compile(r"^figures of \d+ s ago$"))).to_be_visible(timeout=LONG_MS)
+        expect(row.get_by_text(re.compile(r"^figures of \d+ (s|min) ago$"))).to_be_visible(timeout=LONG_MS)
         self.assertGreater(row.locator(".old").count(), 3)
         self.no_barriers()
         silent.resume()
@@ -393,6 +400,23 @@ class Console(unittest.TestCase):
         self.assertEqual((one["alert"], one["node"], one["subject"]), ("node_down", f"{self.cluster[2].address}:8091", None))
         self.row("Silences", "node_down").get_by_role("button", name="End it").click()
         self.said("No alert is silenced.")
+
+    def the_alert_leads_to_its_entry_of_the_guide(self, firing, subject):
+        """The same entry as at the address that is told to others."""
+        [alert] = [one for one in self.node.rest.get("/settee/alerts").json["firing"] if one["name"] == "node_down"]
+        firing.get_by_role("link", name="node_down", exact=True).click()
+        self.heading("node_down")
+        # The address is that of the node that tells it.
+        self.assertEqual(self.page.url.split("/ui/")[1], alert["guideUrl"].split("/ui/")[1])
+        [about] = [one for one in self.node.rest.get("/settee/alerts/kinds").json["kinds"] if one["name"] == "node_down"]
+        for section, text in (("What it means", about["means"]), ("What causes it", about["cause"]), ("What to do", about["act"])):
+            expect(self.region(section)).to_contain_text(text.replace("`", ""))
+        expect(self.region("Does it fire now?")).to_contain_text(f"Node {subject} is not heard of.")
+        self.no_barriers("an entry of the guide")
+        self.browser.go("alerts", "guide", "no_such_alert")
+        self.said("This node knows no alert of this name.")
+        self.page.get_by_role("link", name="All alerts", exact=True).click()
+        self.heading("Every alert")
 
     def test_11_an_alert_fires_under_pressure_and_clears(self):
         self.node.rest.create_bucket(PRESSED, quota_mb=100, kind="ephemeral", flushEnabled=1)
@@ -434,7 +458,7 @@ class Console(unittest.TestCase):
         self.assertEqual(self.node.rest.get(place).json["replicaNumber"], 1)
 
     def test_12_every_other_page_can_be_used_by_everybody(self):
-        for title in ("Clients", "Collections", "Users", "Certificates", "Logs"):
+        for title in ("Audit", "Clients", "Collections", "Users", "Certificates", "Logs"):
             self.open(title)
             self.heading(title)
             expect(self.page.get_by_text("Loading…")).to_have_count(0)
@@ -540,6 +564,91 @@ class Console(unittest.TestCase):
         expect(objective.get_by_text("95.000 %")).to_be_visible()
         expect(objective.get_by_text("of 20 within 1.0 ms")).to_be_visible()
         self.no_barriers()
+
+    def test_14_the_overview_says_how_fast_each_bucket_is_without_an_objective(self):
+        self.open("Overview")
+        speed = self.row("Speed of buckets", BUCKET)
+        expect(speed.get_by_role("cell").filter(has_text=TWO_TIMES)).to_have_count(2, timeout=LONG_MS)
+        self.no_barriers()
+
+    def test_15_hot_documents_and_their_clients_are_shown(self):
+        # One document among all that the other load reads and writes.
+        hot = load(BUCKET, "-n", "1", "--key-prefix", "hot", "-r", "1500", "--seconds", "300", "--timeout", "2", "--reconnect")
+        self.addCleanup(hot.wait)
+        self.addCleanup(hot.kill)
+        self.browser.go("clients", BUCKET)
+        document = self.region(f"Hot documents of {BUCKET}").get_by_role("row").filter(has_text=re.compile("^[1-9]"))
+        expect(document.first).to_be_visible(timeout=LONG_MS)
+        expect(document.first.locator("code")).to_have_text(re.compile("^hot"))
+        connections = self.row("Connections", BUCKET).filter(has_text=USERNAME)
+        expect(connections.first).to_be_visible(timeout=LONG_MS)
+        expect(self.region("Addresses").get_by_role("row").nth(1)).to_contain_text(BUCKET)
+        self.no_barriers("clients under load")
+        self.browser.go("latency", BUCKET, "get")
+        figure = self.page.locator("figure", has=self.page.get_by_role("heading", name="Requests of get by latency"))
+        canvas = figure.locator("canvas")
+        expect(canvas).to_be_visible()
+        # Columns of the map that have a field which is filled, its labels aside.
+        filled = """(one) => {
+          const { width, height } = one;
+          const left = Math.ceil(70 * devicePixelRatio);
+          const { data } = one.getContext('2d').getImageData(left, 0, width - left, height - Math.ceil(20 * devicePixelRatio));
+          const wide = width - left;
+          return Array.from({ length: wide }, (_, x) => x).filter((x) => {
+            for (let at = x * 4 + 3; at < data.length; at += wide * 4) if (data[at]) return true;
+            return false;
+          }).length / wide;
+        }"""
+        self.assertGreater(canvas.evaluate(filled), 0.3, "the heat map is not filled")
+
+    def test_16_the_audit_trail_is_shown_to_its_beginning_and_nothing_in_it_is_taken_for_html(self):
+        Rest(ADDRESS, self.node.ports["mgmt"], HOSTILE, "x").request("GET", "/pools/default")
+        self.open("Audit")
+        trail = self.region("Audit trail").last
+        expect(trail.get_by_role("row").nth(1)).to_be_visible()
+        self.no_barriers("audit")
+        self.field("Event").select_option("login failure")
+        expect(trail.get_by_role("row").filter(has_text=HOSTILE)).to_be_visible()
+        self.assertEqual(self.page.locator("main img").count(), 0)
+        self.assertNotEqual(self.page.title(), "taken over")
+        self.field("Event").select_option("bucket changed")
+        self.field("User").fill(USERNAME)
+        self.page.keyboard.press("Enter")
+        made = trail.get_by_role("row").filter(has_text=f"{BUCKET}: created")
+        expect(made).to_be_visible()
+        expect(trail.get_by_role("row").filter(has_text="login failure")).to_have_count(0)
+        self.field("User").fill("nobody-of-this-name")
+        self.page.keyboard.press("Enter")
+        self.said("No such event.")
+        # All of it, page by page.
+        self.field("User").fill("")
+        self.page.keyboard.press("Enter")
+        self.field("Event").select_option("")
+        further = self.page.get_by_role("button", name="Look further back", exact=True)
+        end = self.page.get_by_text("This is all that the nodes have kept.")
+        for _ in range(50):
+            expect(further.or_(end).first).to_be_visible()
+            if end.is_visible():
+                break
+            before = trail.get_by_role("row").count()
+            further.click()
+            expect(trail.get_by_role("row")).not_to_have_count(before)
+        expect(end).to_be_visible()
+
+    def test_80_a_rebalance_says_how_long_it_takes_and_what_it_waits_for(self):
+        leaver, silent = self.cluster[1], self.cluster[2]
+        self.open("Servers")
+        self.row("Servers", leaver.address).get_by_role("button", name="Remove").click()
+        self.field(f"Type {leaver.address}:8091 to go on").fill(f"{leaver.address}:8091")
+        self.press("Remove and rebalance")
+        running = self.region("Rebalance")
+        expect(running).to_contain_text(TIME_LEFT, timeout=LONG_MS)
+        self.no_barriers("a rebalance")
+        silent.pause()
+        self.addCleanup(lambda: silent.paused and silent.resume())
+        expect(running.get_by_text(f"It waits: node {silent.address}:8091 has not been heard of")).to_be_visible(timeout=LONG_MS)
+        silent.resume()
+        expect(self.row("Servers", leaver.address)).to_have_count(0, timeout=3 * LONG_MS)
 
     def test_90_what_is_destroyed_is_named_first(self):
         self.browser.go("buckets", BUCKET)
