@@ -23,6 +23,8 @@ ABOUT_TIME = re.compile(r"^[\d.]+ (µs|ms|s)$")
 TWO_TIMES = re.compile(r"^[\d.]+ (µs|ms|s), [\d.]+ (µs|ms|s)$")
 # How long a rebalance goes on, as far as anybody knows.
 TIME_LEFT = re.compile(r", ([\d.]+ (s|min|h|days)) left\.")
+# Presses of a key until somebody who has no mouse gives up.
+PRESSES_MAX = 250
 # A name that does something to a page which takes it for HTML.
 HOSTILE = "<img src=x onerror=\"document.title='taken over'\">"
 # A second of a load of 400 operations a second; a busy machine has some of them a moment late.
@@ -634,6 +636,80 @@ class Console(unittest.TestCase):
             further.click()
             expect(trail.get_by_role("row")).not_to_have_count(before)
         expect(end).to_be_visible()
+
+    def tab_to(self, target, key="Tab"):
+        """Presses a key until something has the focus, as somebody without a mouse does."""
+        expect(target).to_be_visible()
+        for _ in range(PRESSES_MAX):
+            self.page.keyboard.press(key)
+            if target.evaluate("(one) => one === document.activeElement"):
+                return
+        self.fail(f"{target} cannot be reached by {key}")
+
+    def type(self, text):
+        self.page.keyboard.type(text)
+
+    def test_17_the_main_job_is_done_by_keys_alone(self):
+        press = self.page.keyboard.press
+        link = lambda name: self.page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True)  # noqa: E731
+        self.tab_to(self.page.get_by_role("button", name="Log out", exact=True))
+        press("Enter")
+        self.heading("Settee")
+        self.tab_to(self.field("User name"))
+        self.type(USERNAME)
+        press("Tab")
+        self.type(PASSWORD)
+        press("Enter")
+        expect(self.page.get_by_role("navigation", name="Pages")).to_be_visible()
+        self.page.reload()
+        self.tab_to(self.page.get_by_role("link", name="Skip to the page"))
+        press("Enter")
+        self.assertTrue(self.page.locator("main").evaluate("(one) => one === document.activeElement"))
+        self.tab_to(link("Buckets"), "Shift+Tab")
+        press("Enter")
+        self.heading("Buckets")
+        self.tab_to(self.region("Buckets").get_by_role("link", name=BUCKET, exact=True))
+        press("Enter")
+        self.heading(BUCKET)
+        chosen = self.field("Figures of")
+        self.tab_to(chosen)
+        press("ArrowDown")
+        expect(chosen).not_to_have_value("")
+        press("ArrowUp")
+        expect(chosen).to_have_value("")
+        figure = self.page.locator("figure", has=self.page.get_by_role("heading", name="Operations per second"))
+        self.tab_to(figure.get_by_role("button", name="Table of Operations per second"))
+        press("Space")
+        expect(figure.get_by_role("table")).to_be_visible()
+        self.tab_to(link("Documents"), "Shift+Tab")
+        press("Enter")
+        self.heading("Documents")
+        self.tab_to(self.field("Keys that begin with"))
+        self.type("album/")
+        press("Enter")
+        document = self.page.get_by_role("button", name="album/1", exact=True)
+        self.tab_to(document)
+        press("Enter")
+        self.a_dialog_keeps_the_keys_and_gives_them_back(document)
+
+    def a_dialog_keeps_the_keys_and_gives_them_back(self, opener):
+        """What was behind the dialog is out of reach while it is there, and goes on where it was."""
+        dialog = self.page.get_by_role("dialog", name="album/1")
+        value = dialog.get_by_label("Value, as JSON")
+        expect(value).to_have_value(re.compile("Court and Spark"))
+        for _ in range(25):
+            self.page.keyboard.press("Tab")
+            behind = "document.activeElement !== document.body && !document.activeElement.closest('dialog')"
+            self.assertFalse(self.page.evaluate(behind), "the focus has left the dialog")
+        self.tab_to(value)
+        self.page.keyboard.press("Control+End")
+        self.type("x")
+        expect(dialog.get_by_text("This is not JSON")).to_be_visible()
+        self.page.keyboard.press("Backspace")
+        expect(dialog.get_by_text("This is not JSON")).to_have_count(0)
+        self.page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(opener).to_be_focused()
 
     def test_80_a_rebalance_says_how_long_it_takes_and_what_it_waits_for(self):
         leaver, silent = self.cluster[1], self.cluster[2]

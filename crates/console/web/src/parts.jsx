@@ -101,12 +101,15 @@ export function Table({ caption, columns, rows, keyOf, empty = 'There is nothing
   );
 }
 
-/** A dialog that is there as long as it is rendered; Escape and the backdrop close it. */
+/** A dialog that is there as long as it is rendered; Escape and the backdrop close it. What had the focus before gets it back. */
 export function Dialog({ title, close, children, isWide }) {
   const ref = useRef();
   const id = useId();
   useEffect(() => {
-    ref.current.showModal();
+    const dialog = ref.current;
+    dialog.showModal();
+    // The browser gives the focus back to what had it, unless the dialog goes without being closed.
+    return () => dialog.close();
   }, []);
   return (
     <dialog ref={ref} class={isWide ? 'wide' : ''} aria-labelledby={id} onCancel={(event) => { event.preventDefault(); close(); }} onMouseDown={(event) => event.target === ref.current && close()}>
