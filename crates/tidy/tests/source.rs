@@ -113,7 +113,7 @@ const DAEMON: Rooms = &[
     ("past", &["files", "statistics"]),
     ("talk", &["setup", "threads"]),
     ("buckets", &["files", "setup", "threads"]),
-    ("watching", &["files", "statistics"]),
+    ("watching", &["files", "past", "statistics"]),
     ("control", &["audit", "buckets", "past", "setup", "statistics", "talk", "watching"]),
     ("copies", &["buckets", "control", "talk", "threads"]),
     ("duties", &["control", "past", "setup", "watching"]),

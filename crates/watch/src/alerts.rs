@@ -115,15 +115,15 @@ alerts! {
         "Writes that need memory are refused with \"temporary failure\" on a node.",
         "The bucket has reached its quota, and the disk does not take what would make room.",
         "Delete documents, raise the quota, or add nodes. Nothing is lost, and no restart is needed.";
-    QUEUE_GROWS "disk_queue_grows" Warning 20 30:
+    QUEUE_GROWS "disk_queue_grows" Warning 5 30:
         "The queue of mutations that wait for the disk grows faster than it drains.",
         "Writes come faster than the disk takes them, or the disk has become slower.",
         "Compare `ep_diskqueue_fill` with `ep_diskqueue_drain`, and look at the disk. Writers are slowed down next.";
-    REPLICA_LAG "replica_lag_grows" Warning 20 30:
+    REPLICA_LAG "replica_lag_grows" Warning 5 30:
         "Replicas on other nodes fall behind the active copies of a node.",
         "The network or the other nodes do not take what is written here.",
         "Look at the nodes that follow, and at the network. Durable writes wait longer, and a failover could lose more.";
-    WORKING_SET "working_set_does_not_fit" Warning 30 60:
+    WORKING_SET "working_set_does_not_fit" Warning 5 60:
         "More than a tenth of a bucket's reads wait for the disk.",
         "The documents that are read often do not fit in memory. Nothing counts which those are: reads that wait for the disk are the sign of it.",
         "Raise the quota or add nodes. Residency (`vb_active_perc_mem_resident`) says how much fits.";
@@ -143,6 +143,18 @@ alerts! {
         "The disk of a node has less free space than is kept free; only deletions are accepted.",
         "Documents, or files of others, have filled the disk.",
         "Free space, delete documents, or add a disk or nodes.";
+    DISK_SOON "disk_fills_soon" Critical 5 60:
+        "The disk of a node will be full within an hour at the pace of the last minutes. Then only deletions are accepted.",
+        "Documents, or files of others, are written faster than the disk bears. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead.",
+        "Stop what fills the disk, free space, or delete documents. It is over three minutes after the growth.";
+    MEMORY_SOON "memory_fills_soon" Warning 5 60:
+        "The memory of a bucket will reach its high watermark on a node within an hour, at the pace of the last minutes.",
+        "The bucket grows fast. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead.",
+        "Nothing, if it is all right that values leave memory. Otherwise raise the quota or add nodes. A bucket of type ephemeral drops documents then, or refuses writes.";
+    METADATA_SOON "metadata_fills_soon" Critical 5 60:
+        "Keys and metadata alone will take a bucket's memory up to its high watermark on a node within an hour. That goes by the pace of the last minutes.",
+        "Documents are inserted fast, and nothing will be left to eject. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead.",
+        "Stop the inserts, raise the quota, or switch the bucket to full eviction. From the watermark on, inserts are slowed down and then refused.";
     DISK_FILLS "disk_fills" Warning 0 3600:
         "The disk of a node will be full within two weeks at the pace of the last two.",
         "The stored data grows. The forecast is a robust line through the last two weeks.",
@@ -183,6 +195,10 @@ alerts! {
         "A node has lost touch with its cluster and serves nothing.",
         "No majority of nodes has heard the node for the length of the failover timeout.",
         "Look at the network between the node and the others, and at whether a majority of nodes runs.";
+    LEASE_LATE "lease_renewed_late" Warning 0 60:
+        "A node's lease was renewed so late that less than half of it was left. Once it runs out, the node serves nothing.",
+        "The node that leads answers late, or the network between both loses or delays what they say.",
+        "Look at the processor and the disk of the node that leads, and at the network. `settee_lease_ms` shows what is left.";
     METADATA_STUCK "metadata_stuck" Critical 0 5:
         "A node cannot write or take part in what the cluster agrees on.",
         "The text says why: mostly its disk.",
@@ -203,6 +219,10 @@ alerts! {
         "The certificate that a node shows to clients ends within 30 days.",
         "It was made for a limited time.",
         "Bring another one: `couchbase-cli ssl-manage --set-node-certificate`, or `--regenerate-cert` for one of its own.";
+    AUTHORITY_ENDS "authority_ends" Warning 0 60:
+        "An authority that the cluster trusts ends within 30 days. Then neither nodes nor clients are believed whose certificates it has signed.",
+        "It was made for a limited time.",
+        "Load another one on every node (`couchbase-cli ssl-manage --cluster-cert-load`). Then bring certificates that it has signed, and remove the old one.";
 }
 
 /// A condition that holds now.

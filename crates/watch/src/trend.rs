@@ -2,17 +2,20 @@
 
 /// Figures that are looked at, the newest ones: with one a second, half a minute.
 pub const LOOKS: usize = 30;
-/// They are compared in pieces: each has to be above the one before.
-const PIECE: usize = LOOKS / 3;
+/// The same of a figure whose limit is near.
+pub const LOOKS_NEAR: usize = 12;
+/// They are compared in so many pieces: each has to be above the one before.
+const PIECES: usize = 3;
 
-/// Whether each ten of the newest figures are more than the ten before in the mean, and the last one is `least` at least.
+/// Whether each third of the newest `looks` figures is more than the third before in the mean, and the last one is `least` at least.
 #[must_use]
-pub fn grows(figures: &[f64], least: f64) -> bool {
-    let Some(newest) = figures.len().checked_sub(LOOKS).and_then(|from| figures.get(from..)) else {
+pub fn grows(figures: &[f64], looks: usize, least: f64) -> bool {
+    let Some(newest) = figures.len().checked_sub(looks).and_then(|from| figures.get(from..)) else {
         return false;
     };
-    let sums: Vec<f64> = newest.chunks(PIECE).map(|piece| piece.iter().sum()).collect();
-    newest.last().is_some_and(|last| *last >= least) && sums.windows(2).all(|pair| pair[1] > pair[0])
+    let pieces = newest.chunks_exact((looks / PIECES).max(1));
+    let sums: Vec<f64> = pieces.map(|piece| piece.iter().sum()).collect();
+    newest.last().is_some_and(|last| *last >= least) && sums.is_sorted_by(|one, next| one < next)
 }
 
 #[cfg(test)]
@@ -20,7 +23,7 @@ mod tests {
     use super::*;
 
     fn of(figure: fn(u32) -> f64, looks: u32) -> bool {
-        grows(&(0..looks).map(figure).collect::<Vec<_>>(), 1_000.0)
+        grows(&(0..looks).map(figure).collect::<Vec<_>>(), LOOKS, 1_000.0)
     }
 
     #[test]
@@ -32,5 +35,13 @@ mod tests {
         assert!(!of(|look| f64::from(5_000 - look), 40), "it shrinks");
         assert!(!of(|look| f64::from(5_000 + look / 32 * 5_000), 40), "one step is no growth");
         assert!(!of(|_| 5_000.0, 40));
+        assert!(!grows(&[], LOOKS, 0.0));
+    }
+
+    #[test]
+    fn a_figure_whose_limit_is_near_is_looked_at_for_a_shorter_time() {
+        let figures: Vec<f64> = (0..12).map(|look| f64::from(look * 100)).collect();
+        assert!(grows(&figures, LOOKS_NEAR, 1_000.0) && !grows(&figures, LOOKS, 1_000.0));
+        assert!(!grows(&figures[1..], LOOKS_NEAR, 1_000.0));
     }
 }

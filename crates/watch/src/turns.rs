@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::alerts::{Firing, NODE_DOWN, PROBE_SILENT};
+use crate::alerts::{AUTHORITY_ENDS, Firing, NODE_DOWN, PROBE_SILENT};
 
 /// Rounds in a row in which a node has to be the first.
 const ROUNDS: u8 = 2;
 
-/// Whether an alert is about another node than the one that tells it.
+/// Whether an alert is about another node than the one that tells it, or about the cluster. Several nodes see such a one.
 #[must_use]
 pub fn is_shared(alert: &str) -> bool {
-    [NODE_DOWN.name, PROBE_SILENT.name].contains(&alert)
+    [NODE_DOWN.name, PROBE_SILENT.name, AUTHORITY_ENDS.name].contains(&alert)
 }
 
 /// What a node says of an alert that others may see as well.

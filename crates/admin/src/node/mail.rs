@@ -24,11 +24,17 @@ static KEYS: [(&str, &[&About]); 24] = [
     ("auto_failover_cluster_too_small", &[]),
     ("auto_failover_disabled", &[]),
     ("ip", &[]),
-    ("disk", &[&alerts::DISK_LOW, &alerts::DISK_FILLS]),
-    ("overhead", &[&alerts::METADATA_SHARE, &alerts::METADATA_FILLS]),
+    ("disk", &[&alerts::DISK_LOW, &alerts::DISK_SOON, &alerts::DISK_FILLS]),
+    ("overhead", &[&alerts::METADATA_SHARE, &alerts::METADATA_SOON, &alerts::METADATA_FILLS]),
     (
         "ep_oom_errors",
-        &[&alerts::WRITES_REFUSED, &alerts::WRITES_PACED, &alerts::MEMORY_CLOSE, &alerts::MEMORY_FILLS],
+        &[
+            &alerts::WRITES_REFUSED,
+            &alerts::WRITES_PACED,
+            &alerts::MEMORY_CLOSE,
+            &alerts::MEMORY_SOON,
+            &alerts::MEMORY_FILLS,
+        ],
     ),
     ("ep_item_commit_failed", &[&alerts::SYNC_FAILED, &alerts::METADATA_STUCK, &alerts::BUCKET_CLOSED]),
     ("audit_dropped_events", &[]),
@@ -37,12 +43,18 @@ static KEYS: [(&str, &[&About]); 24] = [
     ("ep_clock_cas_drift_threshold_exceeded", &[]),
     (
         "communication_issue",
-        &[&alerts::NODE_DOWN, &alerts::NO_TOUCH, &alerts::PROBE_SILENT, &alerts::TWO_GROUPS],
+        &[
+            &alerts::NODE_DOWN,
+            &alerts::NO_TOUCH,
+            &alerts::LEASE_LATE,
+            &alerts::PROBE_SILENT,
+            &alerts::TWO_GROUPS,
+        ],
     ),
     ("time_out_of_sync", &[&alerts::CLOCK_SKEW]),
     ("disk_usage_analyzer_stuck", &[]),
-    ("cert_expires_soon", &[&alerts::CERTIFICATE_ENDS]),
-    ("cert_expired", &[&alerts::CERTIFICATE_ENDS]),
+    ("cert_expires_soon", &[&alerts::CERTIFICATE_ENDS, &alerts::AUTHORITY_ENDS]),
+    ("cert_expired", &[&alerts::CERTIFICATE_ENDS, &alerts::AUTHORITY_ENDS]),
     ("memory_threshold", &[]),
     ("history_size_warning", &[]),
     ("memcached_connections", &[]),
@@ -301,7 +313,7 @@ mod tests {
             let names = ALERTS.iter().filter(|about| settings.covers(about)).map(|about| about.name);
             names.collect::<Vec<_>>()
         };
-        assert_eq!(mailed(&on), ["hot_key", "disk_low", "disk_fills"]);
+        assert_eq!(mailed(&on), ["hot_key", "disk_low", "disk_fills_soon", "disk_fills"]);
         let failed_over = asked("enabled=true&recipients=a@b.c&alerts=auto_failover_node").unwrap();
         assert!(failed_over.covers(&alerts::NODE_DOWN), "the nodes that are left tell this one alone");
         assert_eq!(mailed(&asked("enabled=false&recipients=a@b.c&alerts=disk").unwrap()), [""; 0]);

@@ -1,6 +1,5 @@
 //! What an administrator must know of this node.
 
-use base::bucket::BucketKind;
 use cluster::{ClusterError, NodeInfo};
 use dataplane::{BucketMeter, lease, shared::BucketEntry};
 use engine::{Bucket, Pressure};
@@ -8,18 +7,10 @@ use stats::HotClient;
 use watch::{
     alerts::{self, Holds},
     hot,
-    trend::{LOOKS, grows},
 };
 
 use super::Control;
-use crate::past::forecasts::OVERHEAD_PERCENT;
-
-/// Queues that are shorter grow and shrink all the time.
-const QUEUE_MIN: f64 = 10_000.0;
-/// Of fewer reads a second the share that waits for the disk says nothing.
-const READS_MIN: f64 = 100.0;
-/// Share of reads that may wait for the disk.
-const FETCHED_SHARE: f64 = 0.1;
+use crate::watching::{looks::Look, rules};
 
 impl Control {
     /// Replicas of a bucket that shall follow other nodes' copies now, and do not.
@@ -29,16 +20,9 @@ impl Control {
     }
 
     pub(crate) fn lease_alert(&self) -> Option<Holds> {
-        let lease = &self.shared.lease;
-        let (may_not_serve, was_answered) = (lease.has_run_out(lease::clock_millis), lease.was_answered());
-        let is_lost = self.alerting().touch.lock().is_lost(may_not_serve, was_answered, self.unix_secs());
-        is_lost.then(|| {
-            let node = self.host();
-            let text = format!(
-                "Node {node} has lost touch with its cluster: it serves nothing until a majority hears it again."
-            );
-            Holds::new(&alerts::NO_TOUCH, "", text)
-        })
+        let full_millis = self.metadata.load().lease_ms();
+        let (lease, touch, clock) = (&self.shared.lease, &self.alerting().touch, lease::clock_millis());
+        rules::lease(lease, &mut touch.lock(), full_millis, clock, self.unix_secs(), &self.host())
     }
 
     pub(crate) fn failover_alert(&self) -> Option<Holds> {
@@ -48,9 +32,7 @@ impl Control {
     }
 
     pub(crate) fn agreement_alert(&self) -> Option<Holds> {
-        let trouble = self.agreement.trouble()?;
-        let text = format!("Cluster metadata cannot change on node {}: {trouble}.", self.host());
-        Some(Holds::new(&alerts::METADATA_STUCK, "", text))
+        rules::agreement(self.agreement.trouble(), &self.host())
     }
 
     pub(crate) fn two_groups_alert(&self) -> Option<Holds> {
@@ -88,13 +70,12 @@ impl Control {
             self.two_groups_alert(),
         ];
         let mut holding: Vec<Holds> = of_node.into_iter().flatten().collect();
-        holding.extend(self.open_buckets().unopened().into_iter().map(|(bucket, why)| {
-            let text = format!("Node {} serves nothing of a bucket: {why}.", self.host());
-            Holds::new(&alerts::BUCKET_CLOSED, bucket, text)
-        }));
+        let node = self.host();
+        holding.extend(rules::unopened(self.open_buckets().unopened(), &node));
+        let look = Look { past: self.gauges().history(), node: &node, now_secs: self.unix_secs() };
         for (bucket, meter) in self.open_buckets().metered_buckets() {
             holding.extend(self.pressure_of(&bucket));
-            holding.extend(self.trends_of(&bucket));
+            holding.extend(look.trends(bucket.name(), bucket.stats().quota_bytes));
             holding.extend(self.hot_of(bucket.name(), &meter));
         }
         holding
@@ -130,63 +111,7 @@ impl Control {
                 ),
             ),
         }
-        let stats = bucket.stats();
-        let percent = stats.mem_floor * 100 / stats.quota_bytes.max(1);
-        if bucket.kind() == BucketKind::Couchbase && percent > OVERHEAD_PERCENT {
-            add(
-                &alerts::METADATA_SHARE,
-                format!(
-                    "Metadata overhead warning. Over {percent}% of RAM allocated to bucket \"{name}\" on node \"{node}\" is \
-                     taken up by keys and metadata."
-                ),
-            );
-        }
-        if stats.poisoned {
-            add(
-                &alerts::SYNC_FAILED,
-                format!(
-                    "A shard of bucket \"{name}\" on node {node} writes no more: a write or a sync has failed."
-                ),
-            );
-        }
-        holding
-    }
-
-    /// What the last half minute of a bucket's statistics says.
-    fn trends_of(&self, bucket: &Bucket) -> Vec<Holds> {
-        let (name, node) = (bucket.name(), self.host());
-        let last = |stat: &str| self.gauges().last_minute(name, stat);
-        let mut holding = Vec::new();
-        let mut add = |about, text: String| holding.push(Holds::new(about, name, text));
-        let now = |figures: &[f64]| figures.last().copied().unwrap_or_default();
-        let queue = last("ep_diskqueue_items");
-        if grows(&queue, QUEUE_MIN) {
-            let items = now(&queue);
-            add(
-                &alerts::QUEUE_GROWS,
-                format!(
-                    "The disk queue of bucket \"{name}\" on node {node} grows: {items:.0} mutations wait."
-                ),
-            );
-        }
-        let behind = last("ep_dcp_replica_items_remaining");
-        if grows(&behind, QUEUE_MIN) {
-            let items = now(&behind);
-            add(
-                &alerts::REPLICA_LAG,
-                format!(
-                    "Replicas of bucket \"{name}\" fall behind node {node}: {items:.0} changes are to be sent."
-                ),
-            );
-        }
-        let (reads, fetched) = (mean(&last("cmd_get")), mean(&last("ep_bg_fetched")));
-        if reads >= READS_MIN && fetched > reads * FETCHED_SHARE {
-            let percent = fetched * 100.0 / reads;
-            add(
-                &alerts::WORKING_SET,
-                format!("Of the reads of bucket \"{name}\" on node {node} {percent:.0} % wait for the disk."),
-            );
-        }
+        holding.extend(rules::bucket(name, bucket.kind(), &bucket.stats(), &node));
         holding
     }
 
@@ -234,12 +159,6 @@ fn of_pressure(step: Pressure, urgency: f64) -> (bool, Later) {
         Pressure::Refusing => Later::Refused,
     };
     (is_close, later)
-}
-
-/// Of the newest half minute; nothing of less.
-fn mean(figures: &[f64]) -> f64 {
-    let newest = figures.len().checked_sub(LOOKS).and_then(|from| figures.get(from..));
-    newest.map_or(0.0, |newest| newest.iter().sum::<f64>() / LOOKS as f64)
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use admin::{Foretold, Limit, MailSettings, NodeControl as _, Webhook};
+use admin::{MailSettings, NodeControl as _, Webhook};
+use engine::Bucket;
 use http::Gate as _;
 use tokio::sync::watch as flags;
 use watch::{
-    Severity,
     alerts::{self, Change, Firing, Holds},
-    judge,
     silences::Outbox,
 };
 
@@ -17,15 +16,10 @@ use super::ticks::Ticks;
 use crate::{
     control::Control,
     duties::{mail::Mailer, webhook},
-    past::forecasts::OVERHEAD_PERCENT,
+    watching::{looks::Look, rules},
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A certificate is to be replaced within so many seconds.
-const CERTIFICATE_SOON: u64 = 30 * 24 * 3600;
-/// A figure that reaches its limit within so many seconds is worth an alert.
-const SOON_SECS: u64 = 14 * DAY_SECS;
-const DAY_SECS: u64 = 24 * 3600;
 
 /// Looks until `ended`.
 pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
@@ -104,88 +98,36 @@ impl Control {
     fn look_at_alerts(&self) -> Vec<Change> {
         let now = self.unix_secs();
         let mut holding = self.holding();
-        holding.extend(self.burning(now));
-        holding.extend(self.runs_out(now));
-        holding.extend(self.certificate_ends(now));
+        let (metadata, node) = (self.metadata(), self.host());
+        holding.extend(rules::burning(&metadata, self.objectives_here().counted(&metadata, now), &node));
+        holding.extend(rules::runs_out(self.forecasting().told(), now, &node, &self.gauges().data_dir()));
+        holding.extend(self.fills_soon(now));
+        holding.extend(self.certificates_end(now));
         holding.extend(self.nodes_down());
-        holding.extend(self.clocks().skew(&self.host()));
-        holding.extend(self.probing().silent(&self.metadata()));
+        holding.extend(self.clocks().skew(&node));
+        holding.extend(self.probing().silent(&metadata));
         self.alerting().board.lock().look(now, holding)
     }
 
-    /// Objectives whose budgets burn too fast, by what this node has counted.
-    fn burning(&self, now_secs: u64) -> Vec<Holds> {
-        let metadata = self.metadata();
-        let burning = |one: admin::Counted| {
-            let objective = metadata.buckets.get(&one.bucket)?.objectives.get(&one.objective)?;
-            let judged = judge(objective.target_ppm, &one.spans);
-            let rule = judged.worst()?;
-            let about = match rule.severity {
-                Severity::Page => &alerts::BURN_PAGE,
-                Severity::Ticket => &alerts::BURN_TICKET,
-            };
-            let burn = judged.burn[rule.long as usize].unwrap_or_default();
-            let (seen, place) = match one.source {
-                admin::Source::Server => ("", String::new()),
-                admin::Source::Probe => (" by its probes", "/probe".to_owned()),
-                admin::Source::Sdk => (" as its clients tell", "/sdk".to_owned()),
-            };
-            let text = format!(
-                "Objective \"{}\" of bucket \"{}\": node {} uses its error budget {burn:.1} times too fast over {}{seen}.",
-                one.objective,
-                one.bucket,
-                self.host(),
-                rule.long.name(),
-            );
-            Some(Holds::new(about, format!("{}/{}{place}", one.bucket, one.objective), text))
-        };
-        self.objectives_here().counted(&metadata, now_secs).into_iter().filter_map(burning).collect()
-    }
-
-    /// What runs out within two weeks.
-    fn runs_out(&self, now_secs: u64) -> Vec<Holds> {
+    /// What runs out within the hour.
+    fn fills_soon(&self, now_secs: u64) -> Vec<Holds> {
         let node = self.host();
-        let held = |one: Foretold| {
-            let left = one.likely_secs?.saturating_sub(now_secs);
-            let days = match left / DAY_SECS {
-                0 => "less than a day".to_owned(),
-                1 => "a day".to_owned(),
-                days => format!("{days} days"),
-            };
-            let bucket = one.bucket.unwrap_or_default();
-            let (about, text) = match one.what {
-                Limit::Disk => {
-                    let folder = self.gauges().data_dir();
-                    let text = format!("The disk \"{folder}\" of node {node} will be full in {days}.");
-                    (&alerts::DISK_FILLS, text)
-                }
-                Limit::Memory => (
-                    &alerts::MEMORY_FILLS,
-                    format!(
-                        "Memory of bucket \"{bucket}\" on node {node} will reach its high watermark in {days}."
-                    ),
-                ),
-                Limit::Metadata => (
-                    &alerts::METADATA_FILLS,
-                    format!(
-                        "Keys and metadata of bucket \"{bucket}\" on node {node} will take more than {OVERHEAD_PERCENT} % of \
-                         its quota in {days}."
-                    ),
-                ),
-            };
-            (left < SOON_SECS).then(|| Holds::new(about, bucket, text))
-        };
-        self.forecasting().told().into_iter().filter_map(held).collect()
+        let look = Look { past: self.gauges().history(), node: &node, now_secs };
+        let (open, disk) = (self.open_buckets().metered_buckets(), *self.loops().0.disk.lock());
+        let names: Vec<&str> = open.iter().map(|(bucket, _)| bucket.name()).collect();
+        let disk = look.disk_fills(&names, &disk, &self.gauges().data_dir());
+        let of_bucket = |bucket: &Bucket| look.memory_fills(bucket.name(), bucket.kind(), &bucket.stats());
+        open.iter().flat_map(|(bucket, _)| of_bucket(bucket)).chain(disk).collect()
     }
 
-    fn certificate_ends(&self, now_secs: u64) -> Option<Holds> {
-        let ends = self.alerting().certificate_end(self.certificate_pem()?)?;
-        // Both are in one form, in which the later time is the greater text.
-        (ends.as_str() < admin::rfc3339((now_secs + CERTIFICATE_SOON) * 1_000).as_str()).then(|| {
-            let day = ends.split('T').next().unwrap_or_default();
-            let text = format!("The certificate that node {} shows to clients ends on {day}.", self.host());
-            Holds::new(&alerts::CERTIFICATE_ENDS, "", text)
-        })
+    /// This node's certificate, and the authorities that its cluster trusts.
+    fn certificates_end(&self, now_secs: u64) -> Vec<Holds> {
+        let own = self.certificate_pem().and_then(|pem| self.alerting().certificate_end(pem));
+        let own = own.and_then(|ends| rules::certificate(&ends, now_secs, &self.host()));
+        let authorities = self.alerting().authorities(&self.metadata());
+        let authorities =
+            authorities.iter().filter_map(|(name, ends)| rules::authority(name, ends, now_secs));
+        own.into_iter().chain(authorities).collect()
     }
 
     /// Nodes that are not heard of: told by the node that leads.

@@ -194,11 +194,6 @@ impl Gauges {
         })
     }
 
-    /// What a bucket said of one statistic each second of the last minute.
-    pub(crate) fn last_minute(&self, bucket: &str, stat: &str) -> Vec<f64> {
-        self.history.last_minute(bucket, stat)
-    }
-
     /// How long operations of a bucket took.
     pub(crate) fn latency_past(
         &self,

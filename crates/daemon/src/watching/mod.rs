@@ -2,9 +2,12 @@
 
 pub(crate) mod alerts;
 pub(crate) mod clocks;
+pub(crate) mod fillings;
 mod histograms;
 pub(crate) mod loads;
+pub(crate) mod looks;
 pub(crate) mod objectives;
 mod pacing;
 pub(crate) mod probes;
+pub(crate) mod rules;
 pub(crate) mod sdks;

@@ -1,10 +1,21 @@
 //! When alerts fire and are cleared.
 
 use settee_watch::alerts::{
-    ALERTS, ALERTS_MAX, Board, Change, Holds, MEMORY_CLOSE, QUEUE_GROWS, WRITES_REFUSED,
+    ALERTS, ALERTS_MAX, About, Board, Change, Holds, Level, MEMORY_CLOSE, WRITES_REFUSED,
 };
 
 const BEGIN: u64 = 1_700_000_000;
+
+/// One that takes its time either way.
+static SLOW: About = About {
+    name: "slow",
+    level: Level::Warning,
+    fires_after_secs: 20,
+    clears_after_secs: 30,
+    means: "",
+    cause: "",
+    act: "",
+};
 
 fn told(changes: &[Change]) -> Vec<(&str, &str)> {
     let one = |change: &Change| match change {
@@ -18,13 +29,13 @@ fn told(changes: &[Change]) -> Vec<(&str, &str)> {
 fn an_alert_fires_after_its_time_is_told_once_and_cleared_after_its_time() {
     let mut board = Board::default();
     let mut at = |secs: u64, holds: bool| {
-        let holding = holds.then(|| Holds::new(&QUEUE_GROWS, "b", format!("text {secs}")));
+        let holding = holds.then(|| Holds::new(&SLOW, "b", format!("text {secs}")));
         board.look(BEGIN + secs, holding.into_iter().collect())
     };
     for secs in 0..20 {
         assert_eq!(at(secs, true), [], "{secs}");
     }
-    assert_eq!(told(&at(20, true)), [("fired", "disk_queue_grows")]);
+    assert_eq!(told(&at(20, true)), [("fired", "slow")]);
     for secs in 21..50 {
         // It swings around its threshold.
         assert_eq!(at(secs, secs % 2 == 0), [], "{secs}");
@@ -33,7 +44,7 @@ fn an_alert_fires_after_its_time_is_told_once_and_cleared_after_its_time() {
         assert_eq!(at(secs, false), [], "{secs}");
     }
     let cleared = at(79, false);
-    assert_eq!(told(&cleared), [("cleared", "disk_queue_grows")]);
+    assert_eq!(told(&cleared), [("cleared", "slow")]);
     let Change::Cleared(firing) = &cleared[0] else { panic!() };
     assert_eq!((firing.text.as_str(), firing.since_secs), ("text 48", BEGIN + 20));
     assert_eq!(at(80, false), []);
@@ -42,7 +53,7 @@ fn an_alert_fires_after_its_time_is_told_once_and_cleared_after_its_time() {
 #[test]
 fn what_holds_for_a_moment_does_not_fire_and_the_gravest_comes_first() {
     let mut board = Board::default();
-    assert_eq!(board.look(BEGIN, vec![Holds::new(&QUEUE_GROWS, "b", "")]), []);
+    assert_eq!(board.look(BEGIN, vec![Holds::new(&SLOW, "b", "")]), []);
     assert_eq!(board.look(BEGIN + 1, Vec::new()), []);
     let both = || vec![Holds::new(&MEMORY_CLOSE, "b", ""), Holds::new(&WRITES_REFUSED, "b", "")];
     assert_eq!(board.look(BEGIN + 30, both()).len(), 2);
@@ -70,7 +81,7 @@ fn random_conditions_fire_and_clear_in_turn_and_never_too_early() {
         for secs in 0..600 {
             let holds = if random.u8(..10) == 0 { held == 0 } else { held > 0 };
             (held, over) = if holds { (held + 1, 0) } else { (0, over + 1) };
-            let holding = holds.then(|| Holds::new(&QUEUE_GROWS, "b", ""));
+            let holding = holds.then(|| Holds::new(&SLOW, "b", ""));
             match told(&board.look(BEGIN + secs, holding.into_iter().collect())).as_slice() {
                 [] => {}
                 [("fired", _)] => {

@@ -3,6 +3,7 @@ use std::{fs, path::Path};
 use cluster::{Admin, BucketParams, Command, Initialize, NodeInfo, Ports, QuotaChange, auth::Credentials};
 
 use super::*;
+use crate::watching::rules;
 
 const NODE: &str = "00000000000000000000000000000001";
 
@@ -83,11 +84,15 @@ fn a_bucket_whose_files_are_gone_is_not_opened_as_an_empty_one() {
     let (folder, away) = (dir.path().join("buckets/lost/0"), dir.path().join("away"));
     fs::rename(&folder, &away).unwrap();
     let buckets = unopened_buckets(dir.path(), &metadata);
+    let alerts = || rules::unopened(buckets.unopened(), "n").collect::<Vec<_>>();
+    assert_eq!(alerts(), []);
     assert!(buckets.reconcile(&metadata).is_err());
     assert!(buckets.misses(&metadata), "it is tried again");
+    let told = alerts();
+    assert!(told.len() == 1 && told[0].about.name == "bucket_not_open" && told[0].subject == "b", "{told:?}");
     fs::rename(&away, &folder).unwrap();
     buckets.reconcile(&metadata).unwrap();
-    assert!(!buckets.misses(&metadata));
+    assert!(!buckets.misses(&metadata) && alerts().is_empty());
     buckets.close().unwrap();
 }
 

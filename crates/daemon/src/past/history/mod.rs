@@ -132,6 +132,23 @@ impl History {
         series.minute.iter().filter_map(|(_, row)| of_row(row)).collect()
     }
 
+    /// What a bucket said of one statistic since a moment, by its first name in REST. That is each second of the last minute, and means of
+    /// four seconds before. Counters are rates.
+    pub(crate) fn recent(&self, bucket: &str, stat: &str, since_secs: u64) -> Vec<(u64, f64)> {
+        let buckets = self.buckets.lock();
+        let Some(series) = buckets.get(bucket) else { return Vec::new() };
+        let column = series.columns.iter().position(|about| about.rest.first() == Some(&stat));
+        let Some(column) = column else { return Vec::new() };
+        let minute_at = series.minute.front().map_or(u64::MAX, |(at, _)| *at);
+        let hour = series.further.iter().find(|archive| archive.zoom == Zoom::Hour);
+        let of_row = |(at, row): (&u64, &Row)| Some((*at, f64::from(*row.figures.get(column)?)));
+        let hour =
+            hour.into_iter().flat_map(|archive| archive.rows.range(since_secs.min(minute_at)..minute_at));
+        let minute = series.minute.iter().filter(|(at, _)| *at >= since_secs);
+        let minute = minute.filter_map(|(at, row)| Some((*at, *row.get(column)?)));
+        hour.filter_map(of_row).filter(|(_, value)| value.is_finite()).chain(minute).collect()
+    }
+
     /// What a bucket said of one statistic, by its first name in REST: a figure an hour for a month. Hours in which an earlier version did
     /// not know it are left out.
     pub(crate) fn hours(&self, bucket: &str, stat: &str) -> Vec<(u64, f64)> {

@@ -9,7 +9,7 @@ use cluster::{
 use dataplane::account::NodePool;
 
 use super::*;
-use crate::talk::peers::OnVerdict;
+use crate::{talk::peers::OnVerdict, watching::rules};
 
 /// Longer than anything takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -208,11 +208,13 @@ fn a_node_whose_log_failed_takes_no_part_until_it_starts_again() {
     let node = Node::start(Membership::Active);
     node.settle();
     assert!(node.agreement.takes_part());
+    assert_eq!(rules::agreement(node.agreement.trouble(), "n"), None);
     node.agreement.put(Event::LogLost("no sync".into()));
     node.settle();
     assert!(!node.agreement.takes_part() && !node.agreement.leads());
     assert_eq!(node.agreement.leader(), None);
-    assert!(node.agreement.trouble().is_some_and(|trouble| trouble.contains("no sync")));
+    let alert = rules::agreement(node.agreement.trouble(), "n").unwrap();
+    assert!(alert.about.name == "metadata_stuck" && alert.text.contains("no sync"), "{alert:?}");
     let reset = node.runtime.block_on(node.agreement.reset());
     assert!(reset.unwrap_err().to_string().contains("starts again"), "nothing could begin on that disk");
     assert!(node.begins.try_recv().is_err());

@@ -1,0 +1,316 @@
+//! What of this node is worth an alert at this moment, whatever its past was. Callers bring what they have gathered.
+
+use admin::{Counted, Foretold, Limit, Source};
+use base::bucket::BucketKind;
+use cluster::{Lease, Metadata};
+use engine::BucketStats;
+use watch::{
+    Severity,
+    alerts::{self, Holds},
+    judge,
+    touch::Touch,
+};
+
+use crate::past::forecasts::OVERHEAD_PERCENT;
+
+const DAY_SECS: u64 = 24 * 3600;
+/// A certificate is to be replaced within so many seconds.
+const CERTIFICATE_SOON: u64 = 30 * DAY_SECS;
+/// A figure that reaches its limit within so many seconds is worth an alert.
+const SOON_SECS: u64 = 14 * DAY_SECS;
+
+/// The lease of this node, which is as long as `full_millis` where it is renewed just now. By `clock`, the one of leases.
+pub(crate) fn lease(
+    lease: &Lease,
+    touch: &mut Touch,
+    full_millis: Option<u64>,
+    clock: u64,
+    now_secs: u64,
+    node: &str,
+) -> Option<Holds> {
+    let (may_not_serve, was_answered) = (lease.has_run_out(|| clock), lease.was_answered());
+    if touch.is_lost(may_not_serve, was_answered, now_secs) {
+        let text = format!(
+            "Node {node} has lost touch with its cluster: it serves nothing until a majority hears it again."
+        );
+        return Some(Holds::new(&alerts::NO_TOUCH, "", text));
+    }
+    let (left, full) = lease.left_millis(clock).zip(full_millis)?;
+    // One that was never granted is not late.
+    (was_answered && !may_not_serve && left < full / 2).then(|| {
+        let seconds = left as f64 / 1_000.0;
+        let text = format!(
+            "The lease of node {node} was renewed late: {seconds:.1} s were left. Without one the node serves nothing."
+        );
+        Holds::new(&alerts::LEASE_LATE, "", text)
+    })
+}
+
+/// Why the metadata cannot change, if they cannot.
+pub(crate) fn agreement(trouble: Option<String>, node: &str) -> Option<Holds> {
+    let text = format!("Cluster metadata cannot change on node {node}: {}.", trouble?);
+    Some(Holds::new(&alerts::METADATA_STUCK, "", text))
+}
+
+/// Buckets that could not be opened, and why.
+pub(crate) fn unopened(buckets: Vec<(String, String)>, node: &str) -> impl Iterator<Item = Holds> {
+    buckets.into_iter().map(move |(bucket, why)| {
+        let text = format!("Node {node} serves nothing of a bucket: {why}.");
+        Holds::new(&alerts::BUCKET_CLOSED, bucket, text)
+    })
+}
+
+/// What a bucket's statistics say of its metadata and its disk.
+pub(crate) fn bucket(name: &str, kind: BucketKind, stats: &BucketStats, node: &str) -> Vec<Holds> {
+    let percent = stats.mem_floor * 100 / stats.quota_bytes.max(1);
+    let share = (kind == BucketKind::Couchbase && percent > OVERHEAD_PERCENT).then(|| {
+        let text = format!(
+            "Metadata overhead warning. Over {percent}% of RAM allocated to bucket \"{name}\" on node \"{node}\" is taken up by \
+             keys and metadata."
+        );
+        Holds::new(&alerts::METADATA_SHARE, name, text)
+    });
+    let failed = stats.poisoned.then(|| {
+        let text = format!(
+            "A shard of bucket \"{name}\" on node {node} writes no more: a write or a sync has failed."
+        );
+        Holds::new(&alerts::SYNC_FAILED, name, text)
+    });
+    share.into_iter().chain(failed).collect()
+}
+
+/// Whether the certificate that a node shows ends soon: `ends` is text of RFC 3339.
+pub(crate) fn certificate(ends: &str, now_secs: u64, node: &str) -> Option<Holds> {
+    ends_soon(ends, now_secs).then(|| {
+        let text = format!("The certificate that node {node} shows to clients ends on {}.", day(ends));
+        Holds::new(&alerts::CERTIFICATE_ENDS, "", text)
+    })
+}
+
+/// The same of an authority that the cluster trusts.
+pub(crate) fn authority(name: &str, ends: &str, now_secs: u64) -> Option<Holds> {
+    ends_soon(ends, now_secs).then(|| {
+        let text = format!("The authority \"{name}\" that the cluster trusts ends on {}.", day(ends));
+        Holds::new(&alerts::AUTHORITY_ENDS, name, text)
+    })
+}
+
+/// Both are in one form, in which the later time is the greater text.
+fn ends_soon(ends: &str, now_secs: u64) -> bool {
+    ends < admin::rfc3339((now_secs + CERTIFICATE_SOON) * 1_000).as_str()
+}
+
+fn day(time: &str) -> &str {
+    time.split('T').next().unwrap_or_default()
+}
+
+/// What runs out within two weeks.
+pub(crate) fn runs_out(told: Vec<Foretold>, now_secs: u64, node: &str, folder: &str) -> Vec<Holds> {
+    let held = |one: Foretold| {
+        let left = one.likely_secs?.saturating_sub(now_secs);
+        let days = match left / DAY_SECS {
+            0 => "less than a day".to_owned(),
+            1 => "a day".to_owned(),
+            days => format!("{days} days"),
+        };
+        let bucket = one.bucket.unwrap_or_default();
+        let (about, text) = match one.what {
+            Limit::Disk => {
+                (&alerts::DISK_FILLS, format!("The disk \"{folder}\" of node {node} will be full in {days}."))
+            }
+            Limit::Memory => (
+                &alerts::MEMORY_FILLS,
+                format!(
+                    "Memory of bucket \"{bucket}\" on node {node} will reach its high watermark in {days}."
+                ),
+            ),
+            Limit::Metadata => (
+                &alerts::METADATA_FILLS,
+                format!(
+                    "Keys and metadata of bucket \"{bucket}\" on node {node} will take more than {OVERHEAD_PERCENT} % of its \
+                     quota in {days}."
+                ),
+            ),
+        };
+        (left < SOON_SECS).then(|| Holds::new(about, bucket, text))
+    };
+    told.into_iter().filter_map(held).collect()
+}
+
+/// Objectives whose budgets burn too fast, by what a node has counted.
+pub(crate) fn burning(metadata: &Metadata, counted: Vec<Counted>, node: &str) -> Vec<Holds> {
+    let burning = |one: Counted| {
+        let objective = metadata.buckets.get(&one.bucket)?.objectives.get(&one.objective)?;
+        let judged = judge(objective.target_ppm, &one.spans);
+        let rule = judged.worst()?;
+        let about = match rule.severity {
+            Severity::Page => &alerts::BURN_PAGE,
+            Severity::Ticket => &alerts::BURN_TICKET,
+        };
+        let burn = judged.burn.get(rule.long as usize).copied().flatten().unwrap_or_default();
+        let (seen, place) = match one.source {
+            Source::Server => ("", ""),
+            Source::Probe => (" by its probes", "/probe"),
+            Source::Sdk => (" as its clients tell", "/sdk"),
+        };
+        let text = format!(
+            "Objective \"{}\" of bucket \"{}\": node {node} uses its error budget {burn:.1} times too fast over {}{seen}.",
+            one.objective,
+            one.bucket,
+            rule.long.name(),
+        );
+        Some(Holds::new(about, format!("{}/{}{place}", one.bucket, one.objective), text))
+    };
+    counted.into_iter().filter_map(burning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use admin::Outlook;
+    use base::BucketUuid;
+    use cluster::{BucketParams, Command, NodeInfo, Objective, Operation, Ports};
+    use watch::{
+        Counts, Ring,
+        alerts::{Board, Change},
+    };
+
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+    const DAYS: u64 = DAY_SECS;
+
+    fn names(holding: impl IntoIterator<Item = Holds>) -> Vec<&'static str> {
+        holding.into_iter().map(|holds| holds.about.name).collect()
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_late_is_told_before_it_is_lost() {
+        let (held, mut touch) = (Lease::default(), Touch::default());
+        let mut look = |held: &Lease, clock| {
+            names(lease(held, &mut touch, Some(5_000), clock, NOW + clock / 1_000, "n"))
+        };
+        assert_eq!(look(&held, 1), [""; 0], "none is needed");
+        held.require(10_000);
+        held.answered(10_000, Some(5_000));
+        assert_eq!(look(&held, 11_000), [""; 0]);
+        assert_eq!(look(&held, 12_501), ["lease_renewed_late"]);
+        held.answered(12_400, Some(5_000));
+        assert_eq!(look(&held, 12_600), [""; 0], "it was renewed");
+        assert_eq!(look(&held, 17_300), ["lease_renewed_late"]);
+        assert_eq!(look(&held, 17_400), ["lost_touch"]);
+        held.answered(20_000, Some(5_000));
+        assert_eq!(look(&held, 20_100), [""; 0], "it is heard again");
+        // Of a new life no report was answered yet.
+        held.begin_again(30_000);
+        assert_eq!(look(&held, 30_000), [""; 0]);
+        assert_eq!(look(&held, 46_000), ["lost_touch"]);
+        held.waive();
+        assert_eq!(look(&held, 47_000), [""; 0]);
+    }
+
+    #[test]
+    fn a_bucket_whose_disk_failed_and_one_that_is_full_of_keys_are_told() {
+        let of = |kind, stats: &BucketStats| names(bucket("b", kind, stats, "n"));
+        let mut stats = BucketStats { quota_bytes: 1_000, mem_floor: 509, ..BucketStats::default() };
+        assert_eq!(of(BucketKind::Couchbase, &stats), [""; 0]);
+        stats.poisoned = true;
+        assert_eq!(of(BucketKind::Couchbase, &stats), ["sync_failed"]);
+        stats = BucketStats { poisoned: false, mem_floor: 510, ..stats };
+        assert_eq!(of(BucketKind::Couchbase, &stats), ["metadata_share"]);
+        assert_eq!(of(BucketKind::Ephemeral, &stats), [""; 0]);
+    }
+
+    #[test]
+    fn certificates_and_authorities_are_told_a_month_before_they_end() {
+        let ends = |secs: u64| admin::rfc3339(secs * 1_000);
+        let soon = ends(NOW + 29 * DAYS);
+        let text = certificate(&soon, NOW, "n").unwrap().text;
+        assert!(text.ends_with("2023-12-13."), "{text}");
+        assert_eq!(certificate(&ends(NOW + 31 * DAYS), NOW, "n"), None, "it was replaced");
+        assert!(certificate(&ends(NOW - DAYS), NOW, "n").is_some(), "it has ended");
+        let told = authority("CN=House", &soon, NOW).unwrap();
+        assert_eq!((told.about.name, told.subject.as_str()), ("authority_ends", "CN=House"));
+        assert_eq!(authority("CN=House", &ends(NOW + 31 * DAYS), NOW), None);
+    }
+
+    fn foretold(what: Limit, likely_secs: Option<u64>) -> Foretold {
+        let bucket = (what != Limit::Disk).then(|| "b".to_owned());
+        let (value, limit, outlook, at_secs) = (1.0, 2.0, Outlook::Dated, NOW);
+        let (per_day, early_secs, past) = (None, None, Vec::new());
+        Foretold { what, bucket, value, limit, per_day, outlook, likely_secs, early_secs, past, at_secs }
+    }
+
+    #[test]
+    fn what_runs_out_within_two_weeks_is_told_and_is_over_an_hour_after_it_does_not() {
+        let mut board = Board::default();
+        let mut look = |secs: u64, likely: Option<u64>| {
+            let told = [Limit::Disk, Limit::Memory, Limit::Metadata].map(|what| foretold(what, likely));
+            let changes = board.look(NOW + secs, runs_out(told.to_vec(), NOW + secs, "n", "/data"));
+            let told = changes.into_iter().map(|change| match change {
+                Change::Fired(firing) => (firing.about.name, firing.text),
+                Change::Cleared(firing) => (firing.about.name, "over".to_owned()),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(look(0, Some(NOW + 15 * DAYS)), []);
+        let told = look(1, Some(NOW + 13 * DAYS + 100));
+        let texts: Vec<_> = told.iter().map(|(name, text)| (*name, text.ends_with("in 13 days."))).collect();
+        assert_eq!(
+            texts,
+            [("disk_fills", true), ("memory_fills", true), ("metadata_fills", true)],
+            "{told:?}"
+        );
+        assert_eq!(look(600, None), []);
+        assert_eq!(look(4_199, None), []);
+        assert_eq!(look(4_200, None).len(), 3);
+    }
+
+    /// One bucket `b` with an objective `fast`: 99.9 % over 28 days.
+    fn with_objective() -> Metadata {
+        let params = BucketParams { ram_quota_mb: Some(100), ..BucketParams::default() };
+        let objective =
+            Objective { operation: Operation::Get, latency_us: 2_000, target_ppm: 999_000, period_days: 28 };
+        let mut metadata = Metadata::new("c".into(), 1024);
+        for command in [
+            Command::SetNode(NodeInfo::first("1".repeat(32), "127.0.0.1".into(), Ports::default())),
+            Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params },
+        ] {
+            metadata = metadata.apply(&command).unwrap().0;
+        }
+        metadata.buckets.get_mut("b").unwrap().objectives.insert("fast".into(), objective);
+        metadata
+    }
+
+    #[test]
+    fn a_budget_that_burns_slowly_is_told_until_two_hours_of_it_are_good() {
+        let (metadata, mut ring) = (with_objective(), Ring::default());
+        let fires = |ring: &Ring, now: u64| {
+            let spans = ring.spans(now, 28);
+            let (bucket, objective) = ("b".to_owned(), "fast".to_owned());
+            let counted = Counted { bucket, objective, source: Source::Server, spans };
+            names(burning(&metadata, vec![counted], "n"))
+        };
+        // Four times as many bad ones as there may be.
+        let minutes = |ring: &mut Ring, from: u64, count: u64, good: u64| {
+            (0..count).for_each(|minute| ring.add(from + minute * 60, Counts { good, total: 10_000 }));
+            from + count * 60
+        };
+        let now = minutes(&mut ring, NOW, 24 * 60, 9_995);
+        assert_eq!(fires(&ring, now), [""; 0]);
+        let now = minutes(&mut ring, now, 24 * 60, 9_960);
+        assert_eq!(fires(&ring, now), ["budget_burns"]);
+        let now = minutes(&mut ring, now, 3 * 60, 10_000);
+        // Six hours are still worse than they may be, and so are three days.
+        assert_eq!(fires(&ring, now), ["budget_burns"]);
+        let now = minutes(&mut ring, now, 4 * 60, 10_000);
+        assert_eq!(fires(&ring, now), [""; 0]);
+        let gone = Metadata::new("c".into(), 1024);
+        let counted = Counted {
+            bucket: "b".into(),
+            objective: "fast".into(),
+            source: Source::Server,
+            spans: ring.spans(now, 28),
+        };
+        assert_eq!(burning(&gone, vec![counted], "n"), []);
+    }
+}
