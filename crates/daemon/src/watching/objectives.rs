@@ -172,7 +172,10 @@ impl Objectives {
         metadata: &Metadata,
         meter: impl Fn(&str) -> Option<Arc<BucketMeter>>,
     ) -> HashMap<BucketUuid, LatencyReport> {
-        self.pacing.lock().look(metadata, |bucket, objective| Some(steps(&meter(bucket)?, objective)))
+        self.pacing.lock().look(metadata, |bucket, objective| {
+            let meter = meter(bucket)?;
+            Some(steps(&meter, objective))
+        })
     }
 
     /// Counts what a probe of a bucket has found.
