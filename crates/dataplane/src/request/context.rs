@@ -128,8 +128,8 @@ impl Context {
         self.look_at_lease();
     }
 
-    /// The same for the rest of a turn, behind the reading of some connections: clocks where the turn has got long, and the lease in any
-    /// case. The process may have been stopped meanwhile, and the machine may have slept, which no clock but that of leases tells.
+    /// The same for the rest of a turn, behind the reading of some connections. The clocks are read where the turn has got long, and the lease
+    /// in any case. The process may have been stopped meanwhile, and the machine may have slept, which no clock but that of leases tells.
     /// Other nodes may serve by now what was this node's when the turn began.
     pub(crate) fn go_on_with_turn(&mut self, at: Reading) {
         match at.since(self.looked_at) >= LOOK_AGAIN {

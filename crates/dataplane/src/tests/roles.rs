@@ -1,8 +1,6 @@
 //! What a node answers for vBuckets that it does not serve: the map, and what replicas may say. Also what it answers while
 //! it has no lease.
 
-use std::time::Duration;
-
 use base::{Status, VbId};
 use protocol::{
     binary::{
