@@ -24,6 +24,11 @@ pub(super) fn decode<'a>(
         return Err(Stop::Status(base::Status::UnknownCommand));
     }
     validate(opcode, frame, session.features)?;
+    if on_memcached_port && !frame.framing.bytes().is_empty() {
+        // They would be lost on the way to the node that has the document. Nothing is negotiated here, so no client expects them.
+        let words = "Framing extras are not supported on this port";
+        return Err(Stop::Refused(base::Status::NotSupported, words));
+    }
     let info = frame.framing.parse_request(opcode)?;
     let mut vb = frame.header.vbucket();
     let key = if opcode.has_document_key() {

@@ -58,7 +58,8 @@ pub(crate) fn far_requests(session: &Session, input: &[u8]) -> Vec<Retrieval> {
             return None;
         };
         let opcode = Opcode::from_wire(frame.header.opcode).filter(|opcode| is_repeatable(opcode.loud()))?;
-        if !frame.header.magic.is_client_request() {
+        // Of one that is refused in its turn the answer would be left over, and be taken for that of a later one.
+        if !frame.header.magic.is_client_request() || !frame.framing.bytes().is_empty() {
             return None;
         }
         validate(opcode, &frame, session.features).ok()?;

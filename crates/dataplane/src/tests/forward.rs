@@ -10,7 +10,9 @@ use std::{
 use base::{BucketUuid, NodeId, Status, VbId, bucket::DurabilityLevel};
 use cluster::{Command, Metadata};
 use engine::{BucketChange, Waiter};
-use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_response};
+use protocol::binary::{
+    Decoded, Durability, Impersonate, Opcode, Request, RequestInfo, Response, decode_frame, write_response,
+};
 
 use super::{
     harness::{Client, Node, encode, options},
@@ -295,6 +297,52 @@ fn nothing_is_read_before_a_change_that_stands_in_front_of_it() {
         let read = client.receive();
         assert_eq!((read.status, read.text().as_str()), (Status::Success, "x"));
     }
+    pair.stop();
+}
+
+/// A write that was to be durable would be acknowledged where it is not: its owner does not hear of them.
+#[test]
+fn framing_extras_are_refused_wherever_the_document_is() {
+    let pair = Pair::new();
+    let mut client = Client::connect(pair.address);
+    let durability = Some(Durability { level: DurabilityLevel::Majority, timeout_ms: None });
+    let writes = [
+        RequestInfo { durability, ..RequestInfo::default() },
+        RequestInfo { preserve_ttl: true, ..RequestInfo::default() },
+    ];
+    let impersonate = Some(Impersonate { name: b"reader", external: false });
+    let of_another = RequestInfo { impersonate, ..RequestInfo::default() };
+    for key in [far_key(&pair.first), near_key(&pair.first)] {
+        let key = key.as_bytes();
+        for info in writes {
+            let set = Request { key, value: b"x", extras: &[0; 8], info, ..Request::new(Opcode::Set) };
+            assert_eq!(client.ask(&set).status, Status::NotSupported, "{info:?}");
+        }
+        let get = Request { key, info: of_another, ..Request::new(Opcode::Get) };
+        assert_eq!(client.ask(&get).status, Status::NotSupported);
+    }
+    assert_eq!([&pair.first, &pair.second].map(|node| node.stats(BUCKET).curr_items), [0, 0]);
+    pair.stop();
+}
+
+#[test]
+fn a_request_that_is_refused_leaves_no_answer_for_a_later_one() {
+    let pair = Pair::new();
+    let far = |key: &String| pair.first.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 1;
+    let keys: Vec<String> = (0..).map(|number| format!("key{number}")).filter(far).take(2).collect();
+    let mut writer = client(pair.address);
+    say(&mut writer, &format!("set {} 0 0 3\r\nold\r\n", keys[1]), "STORED\r\n");
+    let get = |key: &'static str| Request { key: key.as_bytes(), ..Request::new(Opcode::Get) };
+    let [first, second] = [0, 1].map(|index: usize| get(String::leak(keys[index].clone())));
+    // No read can be durable.
+    let durability = Some(Durability { level: DurabilityLevel::Majority, timeout_ms: None });
+    let refused = Request { info: RequestInfo { durability, ..RequestInfo::default() }, ..second };
+    let mut reader = Client::connect(pair.address);
+    reader.send(&[encode(&first), encode(&refused)].concat());
+    let answers = [(); 2].map(|()| reader.receive().status);
+    say(&mut writer, &format!("set {} 0 0 3\r\nnew\r\n", keys[1]), "STORED\r\n");
+    assert_eq!(reader.ask(&second).text(), "new");
+    assert_eq!(answers, [Status::KeyNotFound, Status::NotSupported]);
     pair.stop();
 }
 
