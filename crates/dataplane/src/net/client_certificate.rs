@@ -13,6 +13,8 @@ use crate::net::transport::Transport;
 /// What a connection may do because of a client's certificate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientCertificate {
+    /// It could have shown one.
+    is_tls: bool,
     shown: Option<ClientChain>,
     /// The user that it names, who exists and is not locked.
     pub(crate) user: Option<Identity>,
@@ -29,14 +31,19 @@ pub(crate) fn of(transport: &Transport, metadata: &Metadata) -> ClientCertificat
     let shown = ClientChain::of(server);
     let is_for_node = server.server_name().is_some_and(is_name_of_node);
     let user = shown.as_ref().and_then(|shown| shown.user(metadata));
-    let is_only_way = metadata.client_cert_auth().used == CertificateUse::Mandatory;
+    let is_only_way = are_mandatory(metadata);
     let is_missing = is_only_way && user.is_none() && !is_for_node;
-    ClientCertificate { shown, user, is_only_way, is_missing }
+    ClientCertificate { is_tls: true, shown, user, is_only_way, is_missing }
+}
+
+fn are_mandatory(metadata: &Metadata) -> bool {
+    metadata.client_cert_auth().used == CertificateUse::Mandatory
 }
 
 impl ClientCertificate {
     /// Follows a change of the metadata. Returns the user whom it named until now, where that is another one or none by now.
     pub(crate) fn follow(&mut self, metadata: &Metadata) -> Option<Identity> {
+        self.is_only_way = self.is_tls && are_mandatory(metadata);
         let named = self.shown.as_ref()?.user(metadata);
         if named == self.user { None } else { std::mem::replace(&mut self.user, named) }
     }

@@ -9,7 +9,10 @@ use std::{
 
 use base::Status;
 use cluster::Command;
-use protocol::binary::{Opcode, Request};
+use protocol::{
+    binary::{Opcode, Request},
+    sasl::plain::Plain,
+};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -96,6 +99,35 @@ fn the_least_version_of_tls_is_the_one_that_the_settings_say_at_the_moment() {
             assert_eq!(answers(&mut stream), is_taken, "{version:?}, at least {least}");
         }
         assert!(answers(&mut open), "what is open stays");
+    }
+    workers.stop(Duration::from_secs(1));
+}
+
+/// The status of the answer.
+fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &Request<'_>) -> Status {
+    stream.write_all(&encode(request)).unwrap();
+    let mut answer = vec![0; 24];
+    stream.read_exact(&mut answer).unwrap();
+    let body = u32::from_be_bytes(answer[8..12].try_into().unwrap()) as usize;
+    answer.resize(24 + body, 0);
+    stream.read_exact(&mut answer[24..]).unwrap();
+    replies(&answer).remove(0).status
+}
+
+#[test]
+fn an_open_connection_takes_passwords_by_what_the_settings_say_of_certificates_at_the_moment() {
+    let mut node = Node::new();
+    let certificate = certificate();
+    let (workers, address) = serve(&node, &certificate);
+    let mut stream = connect(address, &certificate);
+    let message = Plain::encode("reader", b"readerpw");
+    let login = Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) };
+    assert_eq!(ask(&mut stream, &login), Status::Success);
+    for (state, status) in [("mandatory", Status::AuthError), ("enable", Status::Success)] {
+        let prefixes = serde_json::json!([{ "path": "subject.cn", "prefix": "", "delimiter": "" }]);
+        let value = serde_json::json!({ "state": state, "prefixes": prefixes });
+        node.apply(&Command::PutSetting { path: "clientCertAuth".into(), value });
+        assert_eq!(ask(&mut stream, &login), status, "{state}");
     }
     workers.stop(Duration::from_secs(1));
 }
