@@ -2,7 +2,7 @@
 //! engine and writes the answer; it ends with a [`Stop`] where there is none (yet).
 
 use base::Status;
-use protocol::binary::Opcode;
+use protocol::binary::{Opcode, RequestInfo};
 
 use crate::request::{
     call::Call,
@@ -37,10 +37,7 @@ pub(crate) mod touch;
 /// How it ended, if not with an answer.
 #[inline]
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    if call.request.info.impersonate.is_some() {
-        let words = "Executing on behalf of another user is not supported";
-        return Err(Stop::Refused(Status::NotSupported, words));
-    }
+    require_own_rights(&call.request.info)?;
     if let Some(done) = go_on(call) {
         return done;
     }
@@ -105,6 +102,19 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         // Known, and not built: clients see it in the capabilities and in this answer.
         _ => Err(Stop::Status(Status::NotSupported)),
     }
+}
+
+/// A request that is to be carried out with the rights of somebody else must not be carried out with those of its connection.
+#[inline]
+fn require_own_rights(info: &RequestInfo<'_>) -> Result<(), Stop> {
+    if info.impersonate.is_some() {
+        let words = "Executing on behalf of another user is not supported";
+        return Err(Stop::Refused(Status::NotSupported, words));
+    }
+    if info.token_id.is_some() {
+        return Err(Stop::Refused(Status::UnknownFrameInfo, "Unknown frame info id"));
+    }
+    Ok(())
 }
 
 /// Goes on with a request that was carried out as far as it can be without asking anything again. A durable write needs no lease for

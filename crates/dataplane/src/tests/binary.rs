@@ -4,7 +4,7 @@ use base::{Cas, CollectionId, Datatype, Status, VbId, bucket::CompressionMode};
 use cluster::Command;
 use engine::BucketChange;
 use protocol::{
-    binary::{Decoded, Opcode, Request, RequestInfo, ServerDuration, decode_frame_within},
+    binary::{Decoded, Impersonate, Opcode, Request, RequestInfo, ServerDuration, decode_frame_within},
     hello::Feature,
 };
 
@@ -605,4 +605,17 @@ fn what_was_looked_up_in_a_bucket_does_not_hold_for_its_successor() {
         assert_eq!(wire.ask(&set(key, b"v")).status, Status::Success);
         assert_eq!(node.connect(ListenerKind::Memcached).ask(&get(key)).status, Status::Success, "{key:?}");
     }
+}
+
+#[test]
+fn nothing_is_done_with_the_rights_of_a_connection_that_was_to_be_done_with_others() {
+    let node = Node::new();
+    let mut wire = modern(&node);
+    let impersonate = Some(Impersonate { name: b"reader", external: false });
+    let user = RequestInfo { impersonate, ..RequestInfo::default() };
+    let bearer = RequestInfo { token_id: Some(7), ..RequestInfo::default() };
+    for (info, status) in [(user, Status::NotSupported), (bearer, Status::UnknownFrameInfo)] {
+        assert_eq!(with(&mut wire, Request { info, ..set(KEY, b"v") }).status, status, "{info:?}");
+    }
+    assert_eq!(with(&mut wire, get(KEY)).status, Status::KeyNotFound);
 }
