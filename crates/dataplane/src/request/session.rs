@@ -79,7 +79,8 @@ pub(crate) enum SessionStatus {
     BucketReplaced,
     /// Its bucket has been dropped: the connection is closed, as clients expect.
     BucketGone,
-    /// What its user logged in with is not good any more: the connection is closed, and the client has to log in anew.
+    /// What its user logged in with is not good any more, or its bucket is not open to everybody any more. The connection is closed,
+    /// and the client has to log in anew.
     LoginEnded,
 }
 
@@ -169,14 +170,16 @@ impl Session {
             if is_plain { new.legacy.memcached_port } else { new.uuid == old.uuid }
         };
         let Some(new) = snapshot.buckets.get(&*old.name).filter(still) else {
+            // What waits for its turn there is taken out when the connection ends.
+            self.bucket = Some(old);
             return SessionStatus::BucketGone;
         };
         self.bucket = Some(Arc::clone(new));
         self.access = auth::privileges(&snapshot.metadata, &self.identity, Some(&old.name));
         let is_legacy = matches!(self.identity.domain, Domain::Bucket | Domain::Anonymous);
         if is_legacy && self.access.is_empty() {
-            // Legacy access was switched off: as if it had never been let in.
-            self.attach(None, snapshot);
+            // Legacy access was switched off. A write that waits may still be carried out, so that no answer is right.
+            return SessionStatus::LoginEnded;
         }
         if new.uuid == old.uuid {
             return SessionStatus::Good;

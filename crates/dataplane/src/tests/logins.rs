@@ -329,6 +329,7 @@ fn rights_withdrawn_are_gone_with_the_next_request() {
     outside.hello(&[Feature::Xerror]);
     log_in(&mut outside, "secret", "secretpw");
     assert_eq!(select(&mut outside, "@no bucket@"), Status::Success);
+    // A client without a login, of a bucket that was open to everybody.
     let mut anybody = node.connect(ListenerKind::Kv);
     assert_eq!(anybody.ask(&get).status, Status::KeyNotFound);
     let update = |name: &str, legacy| Command::UpdateBucket {
@@ -337,10 +338,11 @@ fn rights_withdrawn_are_gone_with_the_next_request() {
     };
     node.apply(&update("secret", LegacyParams { sasl_password: Some(String::new()), ..Default::default() }));
     node.apply(&update("default", LegacyParams { passwordless: Some(false), ..Default::default() }));
-    for wire in [&mut inside, &mut outside] {
+    for wire in [&mut inside, &mut outside, &mut anybody] {
         assert!(wire.feed(b"").is_empty());
         assert_eq!(wire.after, After::Close, "it has to log in anew");
     }
+    let mut anybody = node.connect(ListenerKind::Kv);
     assert_eq!(anybody.ask(&get).status, Status::NoBucket);
     assert_eq!(anybody.ask(&Request::new(Opcode::GetClusterConfig)).status, Status::NoAccess);
 }

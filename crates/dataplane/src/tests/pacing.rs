@@ -3,6 +3,7 @@
 //! The bucket is on a real segment log; it is flushed and paced by hand.
 
 use base::{Status, VbId};
+use cluster::{BucketParams, Command, LegacyParams};
 use engine::Pressure;
 use protocol::{
     binary::{Opcode, Request},
@@ -12,7 +13,7 @@ use protocol::{
 use super::{
     harness::{Node, Wire, encode, replies},
     logins::log_in,
-    waiting::wire,
+    waiting::{open_to_everybody, wire},
 };
 use crate::{ListenerKind, connection::After};
 
@@ -135,6 +136,33 @@ fn a_connection_that_goes_away_leaves_nothing_behind() {
     node.pace();
     let mut other = wire(&node, &[]);
     assert_eq!(other.ask(&set(b"k", b"v", 1)).status, Status::Success);
+}
+
+#[test]
+fn a_connection_whose_bucket_is_closed_to_it_leaves_nothing_behind() {
+    let on_the_port = |node: &mut Node, is_on: bool| {
+        let legacy = LegacyParams { memcached_port: Some(is_on), ..LegacyParams::default() };
+        let params = BucketParams { legacy, ..BucketParams::default() };
+        node.apply(&Command::UpdateBucket { name: "disk".into(), params });
+    };
+    let ways: [(ListenerKind, &dyn Fn(&mut Node, bool)); 2] =
+        [(ListenerKind::Kv, &open_to_everybody), (ListenerKind::Memcached, &on_the_port)];
+    for (kind, open) in ways {
+        let mut node = Node::with_disk();
+        open(&mut node, true);
+        let mut gone = node.connect(kind);
+        if kind == ListenerKind::Kv {
+            let select = Request { key: b"disk", ..Request::new(Opcode::SelectBucket) };
+            assert_eq!(gone.ask(&select).status, Status::Success);
+        }
+        press(&node, &mut gone);
+        assert_eq!(node.stats("disk").pacing.waiting, 1);
+        open(&mut node, false);
+        assert!(gone.feed(b"").is_empty());
+        assert_eq!(gone.after, After::Close);
+        gone.connection.leave(&gone.context);
+        assert_eq!(node.stats("disk").pacing.waiting, 0, "{kind:?}");
+    }
 }
 
 /// However little comes with the request: the whole document goes to the disk once more.

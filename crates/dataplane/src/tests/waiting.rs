@@ -66,6 +66,31 @@ fn a_durable_write_is_acknowledged_and_seen_once_it_is_on_disk() {
     assert_eq!(answers[0].cas, answers[1].cas);
 }
 
+/// No status says that it may still be carried out.
+#[test]
+fn a_write_that_waits_while_its_bucket_is_closed_to_everybody_is_not_refused() {
+    let mut node = Node::with_disk();
+    open_to_everybody(&mut node, true);
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.hello(&[Feature::AltRequest, Feature::SyncReplication, Feature::Xerror]);
+    let select = Request { key: b"disk", ..Request::new(Opcode::SelectBucket) };
+    assert_eq!(wire.ask(&select).status, Status::Success);
+    assert!(wire.feed(&durable_set(1, None)).is_empty());
+    open_to_everybody(&mut node, false);
+    node.flush();
+    wire.deliver(&node);
+    assert!(wire.feed(b"").is_empty());
+    assert_eq!(wire.after, After::Close);
+    assert_eq!(node.stats("disk").curr_items, 1, "it was carried out");
+}
+
+/// Opens the persistent bucket to clients without a login, or closes it.
+pub(super) fn open_to_everybody(node: &mut Node, is_open: bool) {
+    let legacy = LegacyParams { passwordless: Some(is_open), ..LegacyParams::default() };
+    let params = BucketParams { legacy, ..BucketParams::default() };
+    node.apply(&Command::UpdateBucket { name: "disk".into(), params });
+}
+
 /// Whichever node serves next has it, and lets nobody read an older value: `docs/promises.md`.
 #[test]
 fn a_write_that_is_durable_after_the_lease_has_run_out_is_acknowledged_all_the_same() {
