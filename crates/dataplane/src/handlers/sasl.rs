@@ -108,6 +108,8 @@ pub(crate) fn auth(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 
 /// `SASL_STEP`: every message after the first.
 pub(crate) fn step(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    // An exchange may have been begun before the connection was opened for streams.
+    require_no_dcp(call)?;
     let exchange = call.session.exchange.take().ok_or(Stop::Status(Status::AuthError))?;
     match exchange {
         Exchange::Scram(scram) => {

@@ -347,6 +347,24 @@ fn rights_withdrawn_are_gone_with_the_next_request() {
     assert_eq!(anybody.ask(&Request::new(Opcode::GetClusterConfig)).status, Status::NoAccess);
 }
 
+/// Whose rights a stream has is decided when the connection is opened for streams.
+#[test]
+fn a_login_that_was_begun_before_a_connection_streams_does_not_end_after() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.hello(&[Feature::Xerror]);
+    let challenge = wire.ask(&Request { key: b"CRAM-MD5", ..Request::new(Opcode::SaslAuth) });
+    assert_eq!(select(&mut wire, "default"), Status::Success);
+    // A producer.
+    let extras = &[0, 0, 0, 0, 0, 0, 0, 1];
+    let open = Request { key: b"streams", extras, ..Request::new(Opcode::DcpOpen) };
+    assert_eq!(wire.ask(&open).status, Status::Success);
+    let answer = format!("secret {}", cram_md5_digest(b"secretpw", &challenge.value));
+    let step = Request { key: b"CRAM-MD5", value: answer.as_bytes(), ..Request::new(Opcode::SaslStep) };
+    assert_eq!(wire.ask(&step).status, Status::NotSupported);
+    assert!(!wire.connection.session.is_logged_in());
+}
+
 #[test]
 fn messages_that_cannot_be_read_are_failed_logins_too() {
     let node = Node::new();
