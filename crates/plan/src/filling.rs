@@ -128,7 +128,7 @@ mod tests {
 
     /// What is seen of a figure after so many seconds: one each second for a minute, one in four before.
     fn seen(of: &impl Fn(f64) -> f64, secs: u64) -> Vec<Point> {
-        let is_kept = |at: &u64| at + 60 > secs || at % 4 == 0;
+        let is_kept = |at: &u64| at + 60 > secs || at.is_multiple_of(4);
         let kept = (secs.saturating_sub(PAST_SECS)..=secs).filter(is_kept);
         kept.map(|at| Point { at_secs: START + at, value: of(at as f64) }).collect()
     }

@@ -145,7 +145,8 @@ fn a_connection_whose_bucket_is_closed_to_it_leaves_nothing_behind() {
         let params = BucketParams { legacy, ..BucketParams::default() };
         node.apply(&Command::UpdateBucket { name: "disk".into(), params });
     };
-    let ways: [(ListenerKind, &dyn Fn(&mut Node, bool)); 2] =
+    type Opening<'a> = &'a dyn Fn(&mut Node, bool);
+    let ways: [(ListenerKind, Opening<'_>); 2] =
         [(ListenerKind::Kv, &open_to_everybody), (ListenerKind::Memcached, &on_the_port)];
     for (kind, open) in ways {
         let mut node = Node::with_disk();
