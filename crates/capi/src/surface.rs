@@ -255,6 +255,11 @@ impl Rights for InBucket<'_> {
         (!privileges(meta, user, Some(self.bucket)).has(self.needed)).then_some(())
     }
 
+    /// A query may be a `POST`, and changes nothing.
+    fn check_alone(&self, _body: &[u8]) -> Result<(), Refusal> {
+        if self.needed == Privilege::ViewsRead { Ok(()) } else { Err(reply::unsure()) }
+    }
+
     /// A sender without a login is asked for a password, a user is told what is missing.
     fn refuse(&self, user: &Identity, (): ()) -> Refusal {
         let name = permissions::name(self.needed, Some(self.bucket));

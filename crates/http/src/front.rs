@@ -2,7 +2,8 @@
 //! rights, the body. A sender without the right has no more of its body read than a stranger.
 //!
 //! What comes out was judged by metadata that is new enough. A request that changes something waits for everything that was
-//! agreed on before it came. Its sender is looked up in that.
+//! agreed on before it came. Its sender is looked up in that. Where this node cannot learn it, such a request is refused: its sender may have
+//! been removed. What changes nothing goes on, and so does what an operator needs where no majority is left.
 
 use std::{sync::Arc, time::Duration};
 
@@ -82,6 +83,14 @@ pub trait Rights: Sync {
     fn lacks(&self, meta: &Metadata, user: &Identity) -> Option<Self::Lack>;
     /// The answer for a sender that is without something.
     fn refuse(&self, user: &Identity, lack: Self::Lack) -> Refusal;
+    /// Admits such a request where this node cannot say what the cluster has agreed on. Its sender may have lost the right to it, or be no
+    /// user any more.
+    ///
+    /// # Errors
+    /// The answer where it is not admitted, as a change is not.
+    fn check_alone(&self, _body: &[u8]) -> Result<(), Refusal> {
+        Err(reply::unsure())
+    }
 }
 
 /// Judges the requests of a surface.
@@ -121,7 +130,7 @@ impl Front {
         let mut user = self.authenticator.identify(&meta, headers, from).await?;
         if user.is_none() && *method != Method::GET {
             // Nobody here, but perhaps made a user at another node a moment ago.
-            (meta, user) = self.identify_anew(&meta, user, headers, from).await?;
+            (meta, user, _) = self.identify_anew(&meta, user, headers, from).await?;
         }
         let refused = || from.place.refused(self.authenticator.refuse(headers, from.peer));
         let mut user = user.ok_or_else(refused)?;
@@ -130,7 +139,7 @@ impl Front {
         let mut lack = rights.lacks(&meta, &user);
         if lack.is_some() && is_change(method, user.domain) {
             // The right may have been given at another node a moment ago.
-            (meta, user) = self.still_known(&meta, user, headers, from).await?;
+            (meta, user, _) = self.still_known(&meta, user, headers, from).await?;
             lack = rights.lacks(&meta, &user);
         }
         if let Some(lack) = lack {
@@ -142,11 +151,15 @@ impl Front {
         let body = read_body(headers, body, longest).await?;
         if is_change(method, user.domain) {
             // Judged by what was known here, a change that follows on one made at another node would be refused.
-            (meta, user) = self.still_known(&meta, user, headers, from).await?;
+            let is_new;
+            (meta, user, is_new) = self.still_known(&meta, user, headers, from).await?;
             // This may be another cluster by now, with another administrator of that name.
             require_cluster(query, &meta)?;
             if let Some(lack) = rights.lacks(&meta, &user) {
                 return Err(rights.refuse(&user, lack));
+            }
+            if !is_new {
+                rights.check_alone(&body)?;
             }
         }
         Ok(Admitted { meta, user, body })
@@ -206,28 +219,28 @@ impl Front {
         user: Identity,
         headers: &HeaderMap,
         from: &Connection,
-    ) -> Result<(Arc<Metadata>, Identity), Refusal> {
-        let (now, still) = self.identify_anew(meta, Some(user), headers, from).await?;
+    ) -> Result<(Arc<Metadata>, Identity, bool), Refusal> {
+        let (now, still, is_new) = self.identify_anew(meta, Some(user), headers, from).await?;
         let user = still.ok_or_else(|| from.place.refused(self.authenticator.refuse(headers, from.peer)))?;
-        Ok((now, user))
+        Ok((now, user, is_new))
     }
 
     /// The metadata once everything that was agreed on is carried out here, and the sender of a request by that. It is `user` as far as
-    /// nothing is new since `meta`.
+    /// nothing is new since `meta`. The last of the three: whether they have all of that; else this node could not learn it.
     async fn identify_anew(
         &self,
         meta: &Arc<Metadata>,
         user: Option<Identity>,
         headers: &HeaderMap,
         from: &Connection,
-    ) -> Result<(Arc<Metadata>, Option<Identity>), Refusal> {
-        self.gate.catch_up().await;
+    ) -> Result<(Arc<Metadata>, Option<Identity>, bool), Refusal> {
+        let is_new = self.gate.catch_up().await;
         let now = self.gate.metadata();
         if Arc::ptr_eq(&now, meta) {
-            return Ok((now, user));
+            return Ok((now, user, is_new));
         }
         let user = self.authenticator.identify(&now, headers, from).await?;
-        Ok((now, user))
+        Ok((now, user, is_new))
     }
 }
 

@@ -24,9 +24,9 @@ pub trait Gate: Send + Sync + 'static {
     /// The cluster's metadata now.
     fn metadata(&self) -> Arc<Metadata>;
     /// Waits until [`Gate::metadata`] has everything that anybody was told to be done before this was called. Where
-    /// nobody can say what that is, it waits for a moment only.
-    fn catch_up(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
+    /// nobody can say what that is, it waits for a moment only, and returns false.
+    fn catch_up(&self) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(true))
     }
     /// Waits until [`Gate::metadata`] has everything that anybody was told to be done before this was called; whether that is so by now.
     /// Calls at the same time share what they ask of other nodes.

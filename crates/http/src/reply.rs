@@ -111,6 +111,13 @@ pub fn too_many_connections() -> Refusal {
     reply.into()
 }
 
+/// 503 for a change at a node that cannot say what the cluster has agreed on.
+pub fn unsure() -> Refusal {
+    let text =
+        "This node cannot say at the moment what the cluster has agreed on. Nothing was changed. Try again.";
+    with_status(StatusCode::SERVICE_UNAVAILABLE, &json!({ "errors": { "_": text } })).into()
+}
+
 /// 400 with refusals by parameter.
 pub fn invalid(errors: &FieldErrors) -> Refusal {
     with_status(StatusCode::BAD_REQUEST, &json!({ "errors": errors })).into()

@@ -23,7 +23,7 @@ use super::{
     api::Api,
     figures::ClusterFigures,
     rights::{Lack, Named, On, Sender},
-    route::Route,
+    route::{Alone, Route, UNDECIDED_FAILOVER},
 };
 use crate::node::cluster_status::ClusterStatus;
 
@@ -58,6 +58,17 @@ impl Rights for AskedRoute<'_> {
         let of = |name| route.parameter(name, self.path);
         let (bucket, scope, collection) = (of("{bucket}"), of("{scope}"), of("{collection}"));
         Sender { meta, user }.lacks(route.needs, Named { bucket, scope, collection })
+    }
+
+    fn check_alone(&self, body: &[u8]) -> Result<(), Refusal> {
+        let is_unsafe = || Form::parse(body).is_some_and(|form| form.get("allowUnsafe") == Some("true"));
+        match self.route.map(|route| route.alone) {
+            // Nothing is carried out without a route.
+            None | Some(Alone::CarriedOut) => Ok(()),
+            Some(Alone::IfUnsafe) if is_unsafe() => Ok(()),
+            Some(Alone::IfUnsafe) => Err(reply::text(StatusCode::GATEWAY_TIMEOUT, UNDECIDED_FAILOVER).into()),
+            Some(Alone::Refused) => Err(reply::unsure()),
+        }
     }
 
     fn refuse(&self, user: &Identity, lack: Lack) -> Refusal {

@@ -16,4 +16,4 @@ pub use api::Api;
 pub(crate) use call::{AskedRoute, Call};
 #[cfg(test)]
 pub(crate) use rights::{Named, Sender};
-pub(crate) use route::{Needs, Route};
+pub(crate) use route::{Alone, Needs, Route, UNDECIDED_FAILOVER};

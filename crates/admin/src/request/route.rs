@@ -33,6 +33,20 @@ pub(crate) enum Needs {
     Node,
 }
 
+/// What becomes of a request that is no `GET` where its node cannot say what the cluster has agreed on. Its sender may have lost the right to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// It is refused.
+    Refused,
+    /// It is carried out: it changes nothing, or an operator needs it where no majority is left.
+    CarriedOut,
+    /// A failover is carried out if its sender says that it need not be safe.
+    IfUnsafe,
+}
+
+/// What the sender of a failover is told that the cluster does not agree on.
+pub(crate) const UNDECIDED_FAILOVER: &str = "Cannot safely perform a failover at the moment";
+
 /// One route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
@@ -50,12 +64,18 @@ pub(crate) struct Route {
     pub(crate) is_built: bool,
     /// What it shows, or is decided by, includes figures of all nodes: they are asked before it is answered.
     pub(crate) needs_figures: bool,
+    pub(crate) alone: Alone,
 }
 
 impl Route {
     /// The same, with figures of all nodes.
     pub(crate) const fn figures(self) -> Self {
         Self { needs_figures: true, ..self }
+    }
+
+    /// The same, with what becomes of it where its node cannot say what the cluster has agreed on.
+    pub(crate) const fn alone(self, alone: Alone) -> Self {
+        Self { alone, ..self }
     }
 
     pub(crate) fn has_method(&self, method: &str) -> bool {

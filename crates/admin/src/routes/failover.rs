@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{nodes, sizing, unsupported};
 use crate::{
     node::time::now_ms,
-    request::{Api, Call},
+    request::{Api, Call, UNDECIDED_FAILOVER},
 };
 use http::{
     AuditKind,
@@ -85,8 +85,7 @@ async fn hard(call: &Call) -> Outcome {
         // The cluster could not agree: what was asked for may still happen.
         Err(ClusterError::Failed(text)) => {
             tracing::warn!(reason = text, "a failover was not decided");
-            let text = "Cannot safely perform a failover at the moment";
-            return Ok(reply::text(StatusCode::GATEWAY_TIMEOUT, text));
+            return Ok(reply::text(StatusCode::GATEWAY_TIMEOUT, UNDECIDED_FAILOVER));
         }
         Err(other) => return Err(other.into()),
     }

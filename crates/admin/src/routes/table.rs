@@ -6,10 +6,10 @@
 
 use cluster::auth::Privilege as P;
 
-use crate::request::{Needs, Route};
+use crate::request::{Alone, Needs, Route};
 
 const fn route(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Route {
-    Route { method, path, needs, about, is_built: true, needs_figures: false }
+    Route { method, path, needs, about, is_built: true, needs_figures: false, alone: Alone::Refused }
 }
 
 const fn get(path: &'static str, needs: Needs, about: &'static str) -> Route {
@@ -88,7 +88,8 @@ pub(crate) const ROUTES: &[Route] = &[
         "The services and ports of each node, told anew with each change.",
     ),
     get("pools/default/terseClusterInfo", POOLS, "Name, identity and state of the cluster.").figures(),
-    post("pools/default/stats/range", Needs::AnyBucket(P::Stats), "The past of several series."),
+    post("pools/default/stats/range", Needs::AnyBucket(P::Stats), "The past of several series.")
+        .alone(Alone::CarriedOut),
     get("pools/default/stats/range/**", Needs::AnyBucket(P::Stats), "The past of the series of one name."),
     get(
         "pools/default/tasks",
@@ -104,12 +105,15 @@ pub(crate) const ROUTES: &[Route] = &[
     absent("!GET", "pools/default/replications/**", MANAGES, "Replication to other clusters."),
     post("pools/default", MANAGES, "Changes quotas and the cluster's name.").figures(),
     post("pools/default/checkPermissions", Needs::Login, "Which of the named rights the sender has.")
-        .figures(),
+        .figures()
+        .alone(Alone::CarriedOut),
     get("pools/default/certificate", Needs::Nothing, "The certificate of this node.").figures(),
     get("pools/default/trustedCAs", Needs::Nothing, "The authorities that the cluster trusts.").figures(),
     delete("pools/default/trustedCAs/{id}", SECURES, "Trusts an authority no longer.").figures(),
     post("node/controller/loadTrustedCAs", SECURES, "Trusts the authorities in this node's inbox."),
-    post("node/controller/reloadCertificate", SECURES, "Takes the certificate in this node's inbox."),
+    // Without the new one the nodes may not reach one another.
+    post("node/controller/reloadCertificate", SECURES, "Takes the certificate in this node's inbox.")
+        .alone(Alone::CarriedOut),
     get("pools/default/certificates", SEES_SECURITY, "The certificate of every node.").figures(),
     get("pools/default/certificate/node/{node}", SEES_SECURITY, "The certificate of a node.").figures(),
     get("pools/default/serverGroups", SEES, "Server groups and their nodes.").figures(),
@@ -215,7 +219,8 @@ pub(crate) const ROUTES: &[Route] = &[
         "couchBase/{bucket}/**",
         Needs::Bucket(P::ViewsRead),
         "As `/{bucket}/…` on the port of views: the rows of a view, by parameters in the body.",
-    ),
+    )
+    .alone(Alone::CarriedOut),
     put(
         "couchBase/{bucket}/**",
         Needs::Bucket(P::ViewsWrite),
@@ -253,7 +258,8 @@ pub(crate) const ROUTES: &[Route] = &[
         Needs::Within(P::CollectionsRead),
         "Waits until every node knows this manifest or a later one.",
     )
-    .figures(),
+    .figures()
+    .alone(Alone::CarriedOut),
     delete(
         "pools/default/buckets/{bucket}/scopes/{scope}",
         Needs::Scope(P::CollectionsWrite),
@@ -388,7 +394,8 @@ pub(crate) const ROUTES: &[Route] = &[
     post("controller/addNode", ADMITS, "Adds a node to the cluster."),
     post("controller/addNodeV2", ADMITS, "Adds a node to the cluster."),
     post("controller/ejectNode", MANAGES, "Removes a node that holds nothing."),
-    post("controller/hardResetNode", Needs::Everything, "Makes this node a new one, without its data."),
+    post("controller/hardResetNode", Needs::Everything, "Makes this node a new one, without its data.")
+        .alone(Alone::CarriedOut),
     post("controller/rebalance", MANAGES, "Starts a rebalance.").figures(),
     post("controller/stopRebalance", MANAGES, "Stops the rebalance."),
     // Logs tell of security, too.
@@ -397,11 +404,13 @@ pub(crate) const ROUTES: &[Route] = &[
         Needs::Everything,
         "Has nodes make an archive of logs, figures and settings each.",
     )
-    .figures(),
+    .figures()
+    .alone(Alone::CarriedOut),
     post("controller/cancelLogsCollection", Needs::Everything, "Ends the making of these archives.")
-        .figures(),
-    post("controller/failOver", MANAGES, "Fails nodes over at once."),
-    post("controller/startFailover", MANAGES, "Fails nodes over at once."),
+        .figures()
+        .alone(Alone::CarriedOut),
+    post("controller/failOver", MANAGES, "Fails nodes over at once.").alone(Alone::IfUnsafe),
+    post("controller/startFailover", MANAGES, "Fails nodes over at once.").alone(Alone::IfUnsafe),
     post(
         "controller/startGracefulFailover",
         MANAGES,

@@ -71,8 +71,13 @@ pub(crate) struct FakeNode {
     pub(crate) status: Mutex<ClusterStatus>,
     /// What was decided at other nodes, and has not been heard of here.
     pub(crate) unheard: Mutex<Vec<Command>>,
-    /// What other nodes have decided, each right before this one has its next change agreed on.
+    /// Nobody says what was decided.
+    pub(crate) hears_nobody: AtomicBool,
+    /// What other nodes have decided, each right before this one has its next change agreed on, or says that a copy is not here.
     pub(crate) meanwhile: Mutex<Vec<Command>>,
+    /// Whether it hears that its changes are agreed on when a test says so.
+    pub(crate) is_slow: AtomicBool,
+    pub(crate) says_so: tokio::sync::Notify,
     /// Whether its next change is agreed on, and it does not hear that in time.
     pub(crate) is_left_in_doubt: AtomicBool,
     /// Bytes of its disk, and how many of them are in use.
@@ -156,7 +161,10 @@ impl FakeNode {
             flushed: Mutex::default(),
             status: Mutex::default(),
             unheard: Mutex::default(),
+            hears_nobody: AtomicBool::new(false),
             meanwhile: Mutex::default(),
+            is_slow: AtomicBool::new(false),
+            says_so: tokio::sync::Notify::new(),
             is_left_in_doubt: AtomicBool::new(false),
             disk: Mutex::default(),
             asked: Mutex::default(),
@@ -217,6 +225,12 @@ impl FakeNode {
 }
 
 impl FakeNode {
+    fn decide_meanwhile(&self) {
+        for meanwhile in std::mem::take(&mut *self.meanwhile.lock().unwrap()) {
+            self.apply(&meanwhile).unwrap();
+        }
+    }
+
     /// What a server does with documents, without vBuckets.
     fn do_with_documents(&self, question: DocumentQuestion) -> DocumentAnswer {
         let mut documents = self.documents.lock().unwrap();
@@ -268,12 +282,14 @@ impl Gate for FakeNode {
     fn metadata(&self) -> Arc<Metadata> {
         Arc::clone(&self.meta.lock().unwrap())
     }
-    fn catch_up(&self) -> BoxFuture<'_, ()> {
-        let unheard = std::mem::take(&mut *self.unheard.lock().unwrap());
+    fn catch_up(&self) -> BoxFuture<'_, bool> {
+        let is_deaf = self.hears_nobody.load(Relaxed);
+        let unheard = if is_deaf { Vec::new() } else { std::mem::take(&mut *self.unheard.lock().unwrap()) };
         Box::pin(async move {
             for command in unheard {
                 self.apply(&command).unwrap();
             }
+            !is_deaf
         })
     }
     fn audit(&self, event: AuditEvent) {
@@ -289,12 +305,14 @@ impl NodeControl for FakeNode {
         self.uuid.clone()
     }
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
-        for meanwhile in std::mem::take(&mut *self.meanwhile.lock().unwrap()) {
-            self.apply(&meanwhile).unwrap();
-        }
+        self.decide_meanwhile();
         let is_left_in_doubt = self.is_left_in_doubt.swap(false, Relaxed);
+        let is_slow = self.is_slow.load(Relaxed);
         Box::pin(async move {
             let applied = self.apply(&command);
+            if is_slow {
+                self.says_so.notified().await;
+            }
             if is_left_in_doubt {
                 Err(ClusterError::Failed("nobody has said so in time".into()))
             } else {
@@ -308,6 +326,9 @@ impl NodeControl for FakeNode {
     fn documents(&self, question: DocumentQuestion) -> BoxFuture<'_, Result<DocumentAnswer, ClusterError>> {
         let is_here = self.elsewhere.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err();
         let refused = DocumentAnswer::Refused(DocumentRefusal::NotHere);
+        if !is_here {
+            self.decide_meanwhile();
+        }
         Box::pin(async move { Ok(if is_here { self.do_with_documents(question) } else { refused }) })
     }
     fn hot(&self, bucket: &str, uuid: Option<&BucketUuid>) -> Option<HotReport> {

@@ -1,6 +1,8 @@
 //! Which users may give which rights to others, and what opens data or the cluster to others.
 
-use cluster::{BucketParams, Command};
+use std::sync::atomic::Ordering::Relaxed;
+
+use cluster::{BucketParams, Command, UserDomain};
 
 use crate::{
     http::open_stream,
@@ -181,4 +183,37 @@ fn a_long_list_of_permissions_keeps_the_node_from_nothing() {
     let answer = node.send("POST", "/pools/default/checkPermissions", SOMEBODY, Some(&names.join(",")));
     assert_eq!(answer.status, 200);
     assert_eq!(answer.json().as_object().map(serde_json::Map::len), Some(names.len()));
+}
+
+/// Otherwise he goes on with all that he had, for as long as this node does not hear of it.
+#[test]
+fn a_user_who_may_have_been_removed_changes_nothing() {
+    let node = with_user("admin");
+    let removed = Command::DeleteUser { domain: UserDomain::Local, name: "somebody".into() };
+    node.node.unheard.lock().unwrap().push(removed);
+    node.node.hears_nobody.store(true, Relaxed);
+    let bucket = "name=b&ramQuota=100&replicaNumber=0";
+    for (method, path, form) in [
+        ("PUT", "/settings/rbac/users/local/friend", Some("password=password&roles=admin")),
+        ("POST", "/pools/default", Some("clusterName=mine")),
+        ("POST", "/pools/default/buckets", Some(bucket)),
+        ("DELETE", "/settings/rbac/users/local/somebody", None),
+    ] {
+        let refused = node.send(method, path, SOMEBODY, form);
+        assert_eq!(refused.status, 503, "{method} {path}: {}", refused.body);
+    }
+    // What changes nothing goes on, and so does what an operator needs where no majority is left.
+    assert_eq!(node.send("GET", "/pools/default", SOMEBODY, None).status, 200);
+    let permissions = Some("cluster.pools!read");
+    assert_eq!(node.send("POST", "/pools/default/checkPermissions", SOMEBODY, permissions).status, 200);
+    let fail_over = |form: &str| node.send("POST", "/controller/failOver", SOMEBODY, Some(form));
+    let refused = fail_over("otpNode=ns_1@none");
+    assert_eq!((refused.status, &*refused.body), (504, "Cannot safely perform a failover at the moment"));
+    let judged = fail_over("otpNode=ns_1@none&allowUnsafe=true");
+    assert_eq!((judged.status, &*judged.body), (400, "Unknown server given [ns_1@none]"));
+    node.node.hears_nobody.store(false, Relaxed);
+    assert_eq!(put(&node, SOMEBODY, "friend", "admin"), 401);
+    assert_eq!(put(&node, ADMIN, "friend", "admin"), 200);
+    node.node.hears_nobody.store(true, Relaxed);
+    assert_eq!(node.send("POST", "/controller/hardResetNode", ADMIN, None).status, 200);
 }
