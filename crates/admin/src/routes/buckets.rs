@@ -1,7 +1,9 @@
 //! Buckets: listing, creating, changing, flushing, dropping, and the configurations clients bootstrap from.
 
 use axum::http::{HeaderValue, StatusCode, header};
-use cluster::{BucketParams, ClusterError, Command, FieldErrors, auth::Privilege, bucket, config};
+use cluster::{
+    BucketParams, ClusterError, Command, FieldErrors, LegacyParams, auth::Privilege, bucket, config,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -78,7 +80,7 @@ async fn create(call: &Call) -> Outcome {
         let errors = FieldErrors::from([("name".into(), "Bucket name needs to be specified".into())]);
         return Err(refused(call, "", Some(&params), errors));
     };
-    check_openings(call, name, &params)?;
+    check_openings(call, name, &mut params)?;
     let errors = bucket::check(&call.meta, name, &params, true);
     if !errors.is_empty() {
         return Err(refused(call, name, Some(&params), errors));
@@ -113,7 +115,7 @@ async fn update(call: &Call, name: &str) -> Outcome {
         Ok(params) => params,
         Err(errors) => return Err(refused(call, name, None, errors)),
     };
-    check_openings(call, name, &params)?;
+    check_openings(call, name, &mut params)?;
     let mut errors = bucket::check(&call.meta, name, &params, false);
     if !sizing::is_forced(call, &form) && !call.query.is_on("ignore_warnings") {
         for (field, text) in too_small(call, name, &params) {
@@ -133,15 +135,23 @@ async fn update(call: &Call, name: &str) -> Outcome {
 }
 
 /// Opening a bucket to clients without a user needs the right over security. Managers of buckets may not read documents, and
-/// must not open them to themselves. A request that changes nothing needs nothing: older tools send an empty password along.
-fn check_openings(call: &Call, name: &str, params: &BucketParams) -> Result<(), Refusal> {
+/// must not open them to themselves. A request that changes nothing needs nothing: older tools send an empty password along. Nor must it
+/// change anything later: another node may have closed the bucket meanwhile.
+fn check_openings(call: &Call, name: &str, params: &mut BucketParams) -> Result<(), Refusal> {
+    if call.holds(Privilege::SecurityAdmin, None) {
+        return Ok(());
+    }
     let current = call.meta.buckets.get(name).map(|bucket| bucket.legacy.clone()).unwrap_or_default();
     let wanted = &params.legacy;
     let password = wanted.sasl_password.as_deref();
     let changes = wanted.passwordless.is_some_and(|on| on != current.passwordless)
         || wanted.memcached_port.is_some_and(|on| on != current.memcached_port)
         || password.is_some_and(|password| password != current.sasl_password.as_deref().unwrap_or_default());
-    if changes { call.require(Privilege::SecurityAdmin) } else { Ok(()) }
+    if changes {
+        return Err(call.denied(Privilege::SecurityAdmin, None));
+    }
+    params.legacy = LegacyParams::default();
+    Ok(())
 }
 
 /// What a bucket would have no room for on the nodes that there are: more copies, or what it cannot eject in less quota. Mutations would

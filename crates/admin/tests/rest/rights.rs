@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cluster::{BucketParams, Command, UserDomain};
+use cluster::{BucketParams, Command, LegacyParams, UserDomain};
 
 use crate::{
     http::open_stream,
@@ -216,4 +216,26 @@ fn a_user_who_may_have_been_removed_changes_nothing() {
     assert_eq!(put(&node, ADMIN, "friend", "admin"), 200);
     node.node.hears_nobody.store(true, Relaxed);
     assert_eq!(node.send("POST", "/controller/hardResetNode", ADMIN, None).status, 200);
+}
+
+/// Tools send along what is. A user who may not open the bucket must not do so by that.
+#[test]
+fn an_edit_that_opens_nothing_does_not_open_what_another_node_has_closed_meanwhile() {
+    let node = with_user("bucket_admin[*]");
+    let openers = "legacyPasswordless=true&legacyMemcachedPort=true";
+    let create = format!("name=b&ramQuotaMB=100&replicaNumber=0&{openers}");
+    assert_eq!(node.post("/pools/default/buckets", &create).status, 202);
+    let legacy =
+        LegacyParams { passwordless: Some(false), memcached_port: Some(false), ..LegacyParams::default() };
+    let params = BucketParams { legacy, ..BucketParams::default() };
+    let closing = Command::UpdateBucket { name: "b".into(), params };
+    let edit = |by| {
+        node.node.meanwhile.lock().unwrap().push(closing.clone());
+        let form = format!("ramQuotaMB=110&{openers}");
+        assert_eq!(node.send("POST", "/pools/default/buckets/b", by, Some(&form)).status, 200);
+        let bucket = node.node.metadata_now().buckets["b"].clone();
+        (bucket.ram_quota_mb, bucket.legacy.passwordless, bucket.legacy.memcached_port)
+    };
+    assert_eq!(edit(SOMEBODY), (110, false, false));
+    assert_eq!(edit(ADMIN), (110, true, true), "who may open it has asked for that");
 }
