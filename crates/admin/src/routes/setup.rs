@@ -342,14 +342,16 @@ pub(super) async fn settings_web(call: &Call) -> Outcome {
         errors.entry("password".into()).or_insert_with(|| "The value must be supplied".into());
     }
     ClusterError::unless_empty(errors)?;
-    let credentials = match (password, current) {
-        (Some(password), _) => hashed(password.to_owned()).await?,
-        (None, Some(admin)) => admin.credentials.clone(),
-        (None, None) => return Err(reply::bad_request("username and password must be given")),
-    };
     if form.is_on("just_validate") || call.query.is_on("just_validate") {
         return Ok(reply::with_status(StatusCode::OK, &json!({ "errors": {} })));
     }
+    let credentials = match (password, current) {
+        (Some(password), _) => hashed(password.to_owned()).await?,
+        // The password that is known here may have been changed at another node meanwhile, and must not come back.
+        (None, Some(admin)) if name.as_ref() == Some(&admin.name) => return Ok(new_base_uri(call)),
+        (None, Some(admin)) => admin.credentials.clone(),
+        (None, None) => return Err(reply::bad_request("username and password must be given")),
+    };
     let admin = Admin { name: name.unwrap_or_default(), credentials };
     let command = if call.meta.initialized {
         Command::SetAdmin(admin)

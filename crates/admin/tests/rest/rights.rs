@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cluster::{BucketParams, Command, LegacyParams, UserDomain};
+use cluster::{Admin, BucketParams, Command, LegacyParams, UserDomain, auth::Credentials};
 
 use crate::{
     http::open_stream,
@@ -238,4 +238,16 @@ fn an_edit_that_opens_nothing_does_not_open_what_another_node_has_closed_meanwhi
     };
     assert_eq!(edit(SOMEBODY), (110, false, false));
     assert_eq!(edit(ADMIN), (110, true, true), "who may open it has asked for that");
+}
+
+#[test]
+fn an_administrator_who_changes_nothing_brings_no_old_password_back() {
+    let node = TestNode::initialized();
+    let admin = Admin { name: "Administrator".into(), credentials: Credentials::new("changed-1", [7; 32]) };
+    node.node.meanwhile.lock().unwrap().push(Command::SetAdmin(admin));
+    // Another change lets the other node have its turn.
+    assert_eq!(node.post("/settings/web", "port=SAME").status, 200);
+    assert_eq!(node.post("/pools/default", "clusterName=c2").status, 200);
+    assert_eq!(node.get("/pools/default").status, 401);
+    assert_eq!(node.send("GET", "/pools/default", Some("Administrator:changed-1"), None).status, 200);
 }
