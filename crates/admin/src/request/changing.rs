@@ -48,7 +48,7 @@ impl Call {
     }
 
     /// The same request by what is known now, which its sender must have the right to still.
-    fn anew(&self) -> Result<Self, Refusal> {
+    pub(crate) fn anew(&self) -> Result<Self, Refusal> {
         let now = self.now();
         now.check()?;
         Ok(now)

@@ -1,7 +1,8 @@
 //! Documents below a bucket, in the forms of Couchbase's console: lists of keys, and one document to read, write or delete.
 //!
 //! This node asks the node that has the active copy, which may be itself. While the copy is on its way to another node, it asks
-//! again for a moment. The table of routes has judged before by the right over documents of the collection.
+//! again for a moment. Each time the request is judged anew by the right over documents of the collection. Meanwhile the right may have been
+//! withdrawn, or there may be another bucket of that name.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -52,8 +53,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A request below `docs` of a collection, or of a bucket's default collection.
 pub(super) async fn dispatch(call: &Call, bucket: &str, names: (&str, &str), key: Option<&str>) -> Outcome {
-    let info = call.bucket(bucket)?;
-    let place = Place { call, bucket, names, collection: collection(info, names)? };
+    // A collection that is not there is no matter of what the request has besides.
+    collection(call.bucket(bucket)?, names)?;
+    let place = Place { call, bucket, names };
     match (key, &call.method) {
         (None, _) => list(&place).await,
         (Some(key), &Method::GET) => {
@@ -64,7 +66,7 @@ pub(super) async fn dispatch(call: &Call, bucket: &str, names: (&str, &str), key
         }
         (Some(key), method) => {
             let act = if *method == Method::DELETE { removal(call, key)? } else { write(call, key)? };
-            // Before it is done: a client that goes meanwhile ends this request, and not what it has asked for.
+            // Before it is done: it may stay unknown whether it was.
             call.audit(
                 AuditKind::DocumentChanged,
                 &format!("{bucket}/{}/{}/{key}", names.0, names.1),
@@ -105,7 +107,6 @@ struct Place<'a> {
     bucket: &'a str,
     /// Scope and collection.
     names: (&'a str, &'a str),
-    collection: u32,
 }
 
 impl Place<'_> {
@@ -127,12 +128,12 @@ impl Place<'_> {
     async fn ask(&self, key: &[u8], act: DocumentAct) -> Result<DocumentAnswer, Refusal> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let now = self.call.now();
+            let now = self.call.anew()?;
             let info = now.bucket(self.bucket)?;
             let vb = vbucket_of(key, u16::try_from(info.vbs.len()).unwrap_or(u16::MAX).max(1));
             let owner = info.vbs.get(usize::from(vb.get())).and_then(|plan| plan.chain.first());
             let answer = match owner {
-                Some(&owner) => put(&now, owner, &self.question(info, act.clone())).await?,
+                Some(&owner) => put(&now, owner, &self.question(info, act.clone())?).await?,
                 None => DocumentAnswer::Refused(DocumentRefusal::NotHere),
             };
             match answer {
@@ -160,7 +161,7 @@ impl Place<'_> {
     }
 
     async fn keys_at_once(&self, range: &KeyRange) -> Result<Result<Vec<Octets>, DocumentRefusal>, Refusal> {
-        let now = self.call.now();
+        let now = self.call.anew()?;
         let info = now.bucket(self.bucket)?;
         let mut by_node: BTreeMap<NodeId, Vec<u16>> = BTreeMap::new();
         for (vb, plan) in (0_u16..).map(VbId).zip(info.vbs.iter()) {
@@ -172,7 +173,7 @@ impl Place<'_> {
         let mut all = Vec::new();
         for (node, vbs) in by_node {
             let act = DocumentAct::List(KeyRange { vbs, ..range.clone() });
-            match put(&now, node, &self.question(info, act)).await? {
+            match put(&now, node, &self.question(info, act)?).await? {
                 DocumentAnswer::Keys(keys) => all.extend(keys),
                 DocumentAnswer::Refused(refusal) => return Ok(Err(refusal)),
                 DocumentAnswer::Document(_) | DocumentAnswer::Done(_) => {
@@ -185,13 +186,14 @@ impl Place<'_> {
         Ok(Ok(all))
     }
 
-    fn question(&self, info: &BucketInfo, act: DocumentAct) -> DocumentQuestion {
-        DocumentQuestion {
+    /// What is asked about a bucket. Another bucket of that name has other numbers for its collections.
+    fn question(&self, info: &BucketInfo, act: DocumentAct) -> Result<DocumentQuestion, Refusal> {
+        Ok(DocumentQuestion {
             bucket: self.bucket.to_owned(),
             uuid: info.uuid.clone(),
-            collection: self.collection,
+            collection: collection(info, self.names)?,
             act,
-        }
+        })
     }
 }
 

@@ -6,6 +6,8 @@ use std::{
 };
 
 use ::http::AuditKind;
+use base::BucketUuid;
+use cluster::{BucketParams, Command};
 use serde_json::json;
 use settee_admin::documents::{Document, Octets};
 
@@ -170,6 +172,42 @@ fn a_copy_that_is_on_its_way_is_looked_for() {
     node.node.elsewhere.store(usize::MAX, Relaxed);
     let given_up = node.get(&format!("{DOCS}/k"));
     assert_eq!((given_up.status, &given_up.json()["error"]), (503, &json!("max_retry")));
+}
+
+/// Another bucket of that name has other collections under the same numbers.
+#[test]
+fn a_request_that_looks_for_a_copy_goes_to_no_collection_that_it_was_not_meant_for() {
+    let node = node();
+    let becomes_another = |uuid: &str| {
+        let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(0), ..BucketParams::default() };
+        let (name, uuid) = ("b".to_owned(), BucketUuid(uuid.repeat(32)));
+        let of_scope = |collection: &str| Command::CreateCollection {
+            bucket: "b".into(),
+            scope: "s".into(),
+            collection: collection.into(),
+            max_ttl: 0,
+        };
+        let commands = [
+            Command::DeleteBucket { name: name.clone() },
+            Command::CreateBucket { name, uuid, params },
+            Command::CreateScope { bucket: "b".into(), scope: "s".into() },
+            of_scope("secret"),
+            of_scope("c"),
+        ];
+        node.node.meanwhile.lock().unwrap().extend(commands);
+        node.node.elsewhere.store(1, Relaxed);
+    };
+    becomes_another("1");
+    assert_eq!(node.post(&format!("{OF_COLLECTION}/k"), "value=1").status, 200);
+    let secret = "/pools/default/buckets/b/scopes/s/collections/secret/docs";
+    assert_eq!(node.get(&format!("{secret}/k")).status, 404);
+    assert_eq!(node.get(&format!("{OF_COLLECTION}/k")).status, 200);
+    // The right of a user goes with the bucket.
+    for (uuid, path) in [("2", format!("{OF_COLLECTION}/k")), ("3", OF_COLLECTION.to_owned())] {
+        let reader = node.with_user("reader", "data_reader[b:s:c]");
+        becomes_another(uuid);
+        assert_eq!(node.send("GET", &path, Some(&reader), None).status, 403, "{path}");
+    }
 }
 
 fn store_large(node: &TestNode, key: &str, mib: usize) {
