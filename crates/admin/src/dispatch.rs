@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::http::request::Parts;
-use cluster::auth::Domain;
+use axum::http::{Method, request::Parts};
+use cluster::{ClusterError, auth::Domain};
 use http::{
     Admitted, Asked, BoxFuture, Connection, Surface,
     reply::{Refusal, Reply},
@@ -96,8 +96,18 @@ impl Api {
         if route.is_some_and(stream::is_telemetry) {
             return stream::telemetry(call, &mut parts);
         }
-        routes::dispatch(&call).await
+        carry_out(call).await
     }
+}
+
+/// Has a handler answer. One that may change something runs to its end though its client goes meanwhile. The change may be made, and auditors
+/// are to hear of it. Until then the connection has its place, so that no user has more of them than connections.
+async fn carry_out(call: Call) -> Result<Reply, Refusal> {
+    if call.method == Method::GET || call.user.domain == Domain::Internal {
+        return routes::dispatch(&call).await;
+    }
+    let ended = tokio::spawn(async move { routes::dispatch(&call).await }).await;
+    ended.unwrap_or_else(|error| Err(ClusterError::Failed(error.to_string()).into()))
 }
 
 impl Surface for Api {

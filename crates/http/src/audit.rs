@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
-use cluster::auth::Identity;
+use cluster::{ClusterError, auth::Identity};
+
+/// What auditors are told of a change of which it is not known whether it was made.
+const IN_DOUBT: &str = "asked for, outcome not known";
 
 /// Something an auditor wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,22 @@ pub struct AuditEvent {
     pub subject: String,
     /// Anything more; never a password.
     pub details: String,
+}
+
+impl AuditEvent {
+    /// What auditors are told of a change that has ended in this way. Where nobody has said so in time, it may still be made: auditors hear
+    /// that it was asked for. One that was refused is not made, and nothing is told.
+    #[must_use]
+    pub fn of_end<T>(mut self, ended: &Result<T, ClusterError>) -> Option<Self> {
+        match ended {
+            Ok(_) => Some(self),
+            Err(ClusterError::Failed(_)) => {
+                self.details = format!("{} ({IN_DOUBT})", self.details).trim_start().to_owned();
+                Some(self)
+            }
+            Err(_) => None,
+        }
+    }
 }
 
 /// Kinds of audit events.

@@ -7,7 +7,7 @@ use axum::{
     http::{Method, StatusCode},
 };
 use cluster::{
-    Applied, BucketInfo, Command, Metadata,
+    Applied, BucketInfo, ClusterError, Command, Metadata,
     auth::{Domain, Identity, Privilege},
     config::named_host,
 };
@@ -198,19 +198,39 @@ impl Call {
         Call { status: control.cluster_status(), figures, meta, ..self.clone() }
     }
 
-    /// Has a command decided and carried out.
-    pub(crate) async fn submit(&self, command: Command) -> Result<Applied, Refusal> {
-        Ok(self.api.control.submit(command).await?)
+    /// Has a command decided and carried out, and auditors told.
+    pub(crate) async fn change(
+        &self,
+        command: Command,
+        kind: AuditKind,
+        subject: &str,
+        details: impl Into<String>,
+    ) -> Result<Applied, Refusal> {
+        let ended = self.api.control.submit(command).await;
+        self.audit_end(&ended, kind, subject, details);
+        Ok(ended?)
+    }
+
+    /// Takes note of how a change has ended ([`AuditEvent::of_end`]).
+    pub(crate) fn audit_end<T>(
+        &self,
+        ended: &Result<T, ClusterError>,
+        kind: AuditKind,
+        subject: &str,
+        details: impl Into<String>,
+    ) {
+        if let Some(event) = self.event(kind, subject, details.into()).of_end(ended) {
+            self.api.control.audit(event);
+        }
     }
 
     /// Takes note of something for auditors.
     pub(crate) fn audit(&self, kind: AuditKind, subject: &str, details: impl Into<String>) {
-        self.api.control.audit(AuditEvent {
-            kind,
-            user: self.user.clone(),
-            peer: Some(self.from.peer),
-            subject: subject.to_owned(),
-            details: details.into(),
-        });
+        self.api.control.audit(self.event(kind, subject, details.into()));
+    }
+
+    fn event(&self, kind: AuditKind, subject: &str, details: String) -> AuditEvent {
+        let (user, peer) = (self.user.clone(), Some(self.from.peer));
+        AuditEvent { kind, user, peer, subject: subject.to_owned(), details }
     }
 }

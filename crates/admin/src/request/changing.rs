@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use cluster::{ClusterError, Command, Metadata};
-use http::reply::Refusal;
+use http::{AuditKind, reply::Refusal};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -35,7 +35,11 @@ impl Call {
             let refused = match self.api.control.submit(command(&now.meta, path, value)).await {
                 Ok(_) => return Ok(told),
                 Err(error @ ClusterError::MembersRefused(_)) => error,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // Those who call tell auditors of what was made.
+                    self.audit_end(&Err::<(), _>(error.clone()), AuditKind::SettingsChanged, path, "");
+                    return Err(error.into());
+                }
             };
             // The cluster has refused what was changed meanwhile: this node may not have heard of that yet.
             self.api.control.catch_up().await;

@@ -50,8 +50,13 @@ pub(super) async fn dispatch(call: &Call) -> Outcome {
         _ => return unsupported::path(call, &["node", "controller", "setupAlternateAddresses", "external"]),
     };
     let said = address.as_ref().map_or("none".to_owned(), |address| address.hostname.clone());
-    call.submit(Command::SetAlternateAddress { node: own(call)?.id, address }).await?;
-    call.audit(AuditKind::NodeChanged, "self", format!("alternate address {said}"));
+    call.change(
+        Command::SetAlternateAddress { node: own(call)?.id, address },
+        AuditKind::NodeChanged,
+        "self",
+        format!("alternate address {said}"),
+    )
+    .await?;
     Ok(reply::empty_ok())
 }
 

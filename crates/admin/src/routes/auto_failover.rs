@@ -25,8 +25,13 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         ("GET", []) => show(call),
         ("POST", []) => change(call).await,
         ("POST", ["resetCount"]) => {
-            call.submit(Command::ResetAutoFailover).await?;
-            call.audit(AuditKind::SettingsChanged, "autoFailover", "count reset");
+            call.change(
+                Command::ResetAutoFailover,
+                AuditKind::SettingsChanged,
+                "autoFailover",
+                "count reset",
+            )
+            .await?;
             Ok(reply::empty_ok())
         }
         _ if [Method::GET, Method::POST].contains(&call.method) => unsupported::path(call, path),
@@ -56,7 +61,8 @@ async fn change(call: &Call) -> Outcome {
     settings::recorded(&call.meta, "autoFailover", &recorded, &mut errors);
     ClusterError::unless_empty(errors)?;
     let AutoFailover { enabled, timeout_secs, max_count, whole_groups, .. } = wanted;
-    call.submit(Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups }).await?;
+    let command = Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups };
+    call.change(command, AuditKind::SettingsChanged, "autoFailover", "").await?;
     call.change_setting("autoFailover", |now| {
         let mut errors = FieldErrors::new();
         let value = settings::recorded(&now.meta, "autoFailover", &recorded, &mut errors);
@@ -64,7 +70,6 @@ async fn change(call: &Call) -> Outcome {
         Ok((value.map(Value::Object), ()))
     })
     .await?;
-    call.audit(AuditKind::SettingsChanged, "autoFailover", "");
     Ok(reply::empty_ok())
 }
 

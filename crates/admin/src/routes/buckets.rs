@@ -96,8 +96,7 @@ async fn create(call: &Call) -> Outcome {
     hash_password(&mut params).await?;
     let uuid = base::BucketUuid(Api::new_uuid()?);
     let command = Command::CreateBucket { name: name.to_owned(), uuid, params };
-    submit(call, name, command).await?;
-    call.audit(AuditKind::BucketChanged, name, "created");
+    change(call, name, command, "created").await?;
     let mut accepted = reply::with_body(StatusCode::ACCEPTED, "text/html", axum::body::Body::empty());
     if let Ok(location) = HeaderValue::from_str(&format!("/pools/default/buckets/{name}")) {
         accepted.headers_mut().insert(header::LOCATION, location);
@@ -129,8 +128,7 @@ async fn update(call: &Call, name: &str) -> Outcome {
         return Ok(json_ok(&summaries(call, name, Some(&params), &FieldErrors::new())));
     }
     hash_password(&mut params).await?;
-    submit(call, name, Command::UpdateBucket { name: name.to_owned(), params }).await?;
-    call.audit(AuditKind::BucketChanged, name, "changed");
+    change(call, name, Command::UpdateBucket { name: name.to_owned(), params }, "changed").await?;
     Ok(reply::empty_ok())
 }
 
@@ -172,10 +170,13 @@ fn too_small(call: &Call, name: &str, params: &BucketParams) -> Vec<(&'static st
 
 async fn delete(call: &Call, name: &str) -> Outcome {
     let uuid = call.bucket(name)?.uuid.clone();
-    let dropped = call.submit(Command::DeleteBucket { name: name.to_owned() }).await;
+    let dropped = call.api.control.submit(Command::DeleteBucket { name: name.to_owned() }).await;
     let now = call.api.control.metadata();
-    if now.buckets.get(name).is_some_and(|bucket| bucket.uuid == uuid) {
-        dropped?;
+    if now.buckets.get(name).is_some_and(|bucket| bucket.uuid == uuid)
+        && let Err(error) = dropped
+    {
+        call.audit_end(&Err::<(), _>(error.clone()), AuditKind::BucketChanged, name, "dropped");
+        return Err(error.into());
     }
     // It is dropped: an error was of another bucket, which could not be opened. Said before anything is waited for, since the client may go.
     call.audit(AuditKind::BucketChanged, name, "dropped");
@@ -196,9 +197,11 @@ async fn flush(call: &Call, name: &str) -> Outcome {
         Err(ClusterError::MembersRefused(text)) => {
             return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!({ "_": text })));
         }
-        flushed => flushed?,
+        flushed => {
+            call.audit_end(&flushed, AuditKind::BucketChanged, name, "flushed");
+            flushed?;
+        }
     }
-    call.audit(AuditKind::BucketChanged, name, "flushed");
     Ok(reply::empty_ok())
 }
 
@@ -208,9 +211,11 @@ async fn compact(call: &Call, name: &str) -> Outcome {
     Ok(reply::empty_ok())
 }
 
-/// Submits a change of a bucket; a refusal that only the server's own state knows gets the summaries as well.
-async fn submit(call: &Call, name: &str, command: Command) -> Result<(), Refusal> {
-    match call.api.control.submit(command).await {
+/// Has a change of a bucket made, and auditors told; a refusal that only the server's own state knows gets the summaries as well.
+async fn change(call: &Call, name: &str, command: Command, what: &str) -> Result<(), Refusal> {
+    let ended = call.api.control.submit(command).await;
+    call.audit_end(&ended, AuditKind::BucketChanged, name, what);
+    match ended {
         Ok(_) => Ok(()),
         Err(ClusterError::Invalid(errors)) => Err(refused(call, name, None, errors)),
         Err(error) => Err(error.into()),

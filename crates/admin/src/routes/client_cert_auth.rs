@@ -45,8 +45,13 @@ async fn change(call: &Call) -> Outcome {
     if value == current(call) {
         return Ok(reply::with_body(StatusCode::OK, "application/json", axum::body::Body::empty()));
     }
-    call.submit(Command::PutSetting { path: CLIENT_CERT_SETTINGS.into(), value }).await?;
-    call.audit(AuditKind::SettingsChanged, CLIENT_CERT_SETTINGS, "");
+    call.change(
+        Command::PutSetting { path: CLIENT_CERT_SETTINGS.into(), value },
+        AuditKind::SettingsChanged,
+        CLIENT_CERT_SETTINGS,
+        "",
+    )
+    .await?;
     Ok(reply::with_body(StatusCode::ACCEPTED, "application/json", axum::body::Body::empty()))
 }
 

@@ -117,11 +117,10 @@ fn require_collections(call: &Call, bucket: &str) -> Result<(), Refusal> {
 
 async fn change(call: &Call, bucket: &str, command: Command) -> Outcome {
     let details = format!("{command:?}");
-    let uid = match call.submit(command).await? {
+    let uid = match call.change(command, AuditKind::CollectionsChanged, bucket, details).await? {
         Applied::Manifest(uid) => uid,
         Applied::Done => call.bucket(bucket)?.manifest.uid,
     };
-    call.audit(AuditKind::CollectionsChanged, bucket, details);
     Ok(json_ok(&json!({ "uid": format!("{:x}", uid.get()) })))
 }
 

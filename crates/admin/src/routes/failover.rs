@@ -79,8 +79,8 @@ async fn hard(call: &Call) -> Outcome {
     // A node that is gone cannot be asked for: this is done in any case, and by what is known already.
     let shortages = sizing::shortages(&call.meta, &call.figures, &left(call, &nodes));
     let command = Command::FailOver(FailOver { nodes, allow_unsafe, auto: false });
-    match call.api.control.submit(command).await {
-        Ok(_) => {}
+    match change(call, command, &chosen, "failed over").await {
+        Ok(()) => {}
         Err(ClusterError::MembersRefused(text)) => return Err(refused(text)),
         // The cluster could not agree: what was asked for may still happen.
         Err(ClusterError::Failed(text)) => {
@@ -93,7 +93,6 @@ async fn hard(call: &Call) -> Outcome {
         let shortages = shortages.join(" ");
         tracing::warn!(shortages, "the nodes that are left after a failover are too small for all copies");
     }
-    note(call, &chosen, "failed over");
     Ok(reply::empty_ok())
 }
 
@@ -129,12 +128,11 @@ async fn graceful(call: &Call) -> Outcome {
         nodes,
         now_ms: now_ms(),
     });
-    match call.api.control.submit(command).await {
-        Ok(_) => {}
+    match change(call, command, &chosen, "graceful failover of").await {
+        Ok(()) => {}
         Err(ClusterError::MembersRefused(text)) => return Err(refused(text)),
         Err(other) => return Err(other.into()),
     }
-    note(call, &chosen, "graceful failover of");
     Ok(reply::empty_ok())
 }
 
@@ -159,8 +157,8 @@ async fn recover(call: &Call, fixed: Option<Recovery>) -> Outcome {
     let node = node.filter(|node| node.membership == Membership::InactiveFailed);
     match (kind, node) {
         (Some(kind), Some(node)) => {
-            call.submit(Command::SetRecovery { node: node.id, recovery: Some(kind) }).await?;
-            note(call, &[node], "recovery of");
+            let command = Command::SetRecovery { node: node.id, recovery: Some(kind) };
+            change(call, command, &[node], "recovery of").await?;
             Ok(json_ok(&json!([])))
         }
         (kind, node) => {
@@ -185,12 +183,15 @@ async fn cancel_recovery(call: &Call) -> Outcome {
     let Some(node) = node.filter(|node| node.recovery.is_some()) else {
         return Ok(reply::with_status(StatusCode::BAD_REQUEST, &json!([])));
     };
-    call.submit(Command::SetRecovery { node: node.id, recovery: None }).await?;
-    note(call, &[node], "no recovery of");
+    let command = Command::SetRecovery { node: node.id, recovery: None };
+    change(call, command, &[node], "no recovery of").await?;
     Ok(reply::empty_ok())
 }
 
-fn note(call: &Call, chosen: &[&NodeInfo], what: &str) {
+/// Has a command about these nodes decided and carried out, and auditors told.
+async fn change(call: &Call, command: Command, chosen: &[&NodeInfo], what: &str) -> Result<(), ClusterError> {
     let names: Vec<String> = chosen.iter().map(|node| nodes::otp_node(call, node)).collect();
-    call.audit(AuditKind::ClusterChanged, "cluster", format!("{what} {}", names.join(", ")));
+    let ended = call.api.control.submit(command).await;
+    call.audit_end(&ended, AuditKind::ClusterChanged, "cluster", format!("{what} {}", names.join(", ")));
+    ended.map(drop)
 }

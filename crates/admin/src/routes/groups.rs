@@ -72,8 +72,13 @@ pub(super) fn revision(meta: &Metadata) -> u64 {
 async fn create(call: &Call) -> Outcome {
     let name = wanted_name(call)?;
     let uuid = Api::new_uuid()?;
-    call.submit(Command::CreateServerGroup { uuid, name: name.clone() }).await?;
-    call.audit(AuditKind::ClusterChanged, "serverGroups", format!("created {name}"));
+    call.change(
+        Command::CreateServerGroup { uuid, name: name.clone() },
+        AuditKind::ClusterChanged,
+        "serverGroups",
+        format!("created {name}"),
+    )
+    .await?;
     Ok(json_ok(&json!([])))
 }
 
@@ -82,8 +87,13 @@ async fn rename(call: &Call, uuid: &str) -> Outcome {
         return Ok(reply::with_status(StatusCode::NOT_FOUND, &json!([])));
     }
     let name = wanted_name(call)?;
-    call.submit(Command::RenameServerGroup { uuid: uuid.to_owned(), name: name.clone() }).await?;
-    call.audit(AuditKind::ClusterChanged, "serverGroups", format!("renamed to {name}"));
+    call.change(
+        Command::RenameServerGroup { uuid: uuid.to_owned(), name: name.clone() },
+        AuditKind::ClusterChanged,
+        "serverGroups",
+        format!("renamed to {name}"),
+    )
+    .await?;
     Ok(json_ok(&json!([])))
 }
 
@@ -95,8 +105,13 @@ async fn delete(call: &Call, uuid: &str) -> Outcome {
         let body = json!({ "_": "group is not empty" });
         return Ok(reply::with_status(StatusCode::BAD_REQUEST, &body));
     }
-    call.submit(Command::DeleteServerGroup { uuid: uuid.to_owned() }).await?;
-    call.audit(AuditKind::ClusterChanged, "serverGroups", "deleted one");
+    call.change(
+        Command::DeleteServerGroup { uuid: uuid.to_owned() },
+        AuditKind::ClusterChanged,
+        "serverGroups",
+        "deleted one",
+    )
+    .await?;
     Ok(json_ok(&json!([])))
 }
 
@@ -139,8 +154,13 @@ async fn assign(call: &Call) -> Outcome {
         let text = "Cannot update server group while rebalance is running";
         return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!(text)));
     }
-    call.submit(Command::AssignServerGroups { assignments }).await?;
-    call.audit(AuditKind::ClusterChanged, "serverGroups", "members");
+    call.change(
+        Command::AssignServerGroups { assignments },
+        AuditKind::ClusterChanged,
+        "serverGroups",
+        "members",
+    )
+    .await?;
     Ok(json_ok(&json!([])))
 }
 

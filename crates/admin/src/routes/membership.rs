@@ -135,21 +135,20 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
         key: introduction.node.key.filter(|_| call.meta.has_node_keys()),
         ..introduction.node
     };
-    // The client may leave. The node is a member on paper by then, and has to become one, or none.
-    let call = call.clone();
-    let adding = tokio::spawn(async move { add(&call, node, &invited_at, login).await });
-    match adding.await {
-        Ok(added) => added,
-        Err(error) => Err(ClusterError::Failed(error.to_string()).into()),
-    }
+    add(call, node, &invited_at, login).await
 }
 
-/// Makes a node a member, and has it take part. Where it does not, it is no member either.
+/// Makes a node a member, and has it take part. Where it does not, it is no member either. It is a member on paper meanwhile: the client may
+/// leave, and the request goes on.
 async fn add(call: &Call, node: NodeInfo, invited_at: &Address, login: Option<(String, String)>) -> Outcome {
     let joined = match call.api.control.submit(Command::AddNode(node.clone())).await {
         Ok(_) => invite(call, invited_at, login, &node).await,
         // The cluster may have agreed on it all the same.
-        Err(error @ ClusterError::Failed(_)) => Err(error.into()),
+        Err(error @ ClusterError::Failed(_)) => {
+            let host = format!("added {}", node.host);
+            call.audit_end(&Err::<(), _>(error.clone()), AuditKind::ClusterChanged, "cluster", host);
+            Err(error.into())
+        }
         Err(error) => return Err(error.into()),
     };
     if let Err(refusal) = joined {
@@ -424,8 +423,13 @@ pub(super) async fn eject(call: &Call) -> Outcome {
     if node.membership == Membership::Active {
         return text(StatusCode::BAD_REQUEST, "Cannot remove active server.\n");
     }
-    call.submit(Command::RemoveNode { node: node.id }).await?;
-    call.audit(AuditKind::ClusterChanged, "cluster", format!("removed {name}"));
+    call.change(
+        Command::RemoveNode { node: node.id },
+        AuditKind::ClusterChanged,
+        "cluster",
+        format!("removed {name}"),
+    )
+    .await?;
     Ok(reply::empty_ok())
 }
 

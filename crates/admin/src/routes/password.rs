@@ -66,7 +66,6 @@ pub(super) async fn change(call: &Call) -> Outcome {
     cluster::ClusterError::unless_empty(errors)?;
     let credentials = hashed(password.ok_or_else(missing)?.to_owned()).await?;
     let command = Command::ChangePassword { identity: call.user.clone(), credentials, now_ms: now_ms() };
-    call.submit(command).await?;
-    call.audit(AuditKind::PasswordChanged, &call.user.name, "");
+    call.change(command, AuditKind::PasswordChanged, &call.user.name, "").await?;
     Ok(reply::empty_ok())
 }

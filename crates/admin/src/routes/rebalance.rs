@@ -58,9 +58,13 @@ pub(super) async fn start(call: &Call) -> Outcome {
         }
     }
     let id = Api::new_uuid()?;
-    call.submit(Command::StartRebalance(StartRebalance { id: id.clone(), keep, eject, now_ms: now_ms() }))
-        .await?;
-    call.audit(AuditKind::ClusterChanged, "rebalance", format!("started {id}"));
+    call.change(
+        Command::StartRebalance(StartRebalance { id: id.clone(), keep, eject, now_ms: now_ms() }),
+        AuditKind::ClusterChanged,
+        "rebalance",
+        format!("started {id}"),
+    )
+    .await?;
     Ok(json_ok(&json!({ "rebalance_id": id })))
 }
 
@@ -114,8 +118,13 @@ fn wanted<'a>(call: &'a Call, form: &Form) -> Result<(Vec<&'a NodeInfo>, Vec<Nod
 /// `POST /controller/stopRebalance`: stopping what does not run is no error.
 pub(super) async fn stop(call: &Call) -> Outcome {
     if call.meta.rebalance.is_some() {
-        call.submit(Command::StopRebalance { now_ms: now_ms() }).await?;
-        call.audit(AuditKind::ClusterChanged, "rebalance", "stopped");
+        call.change(
+            Command::StopRebalance { now_ms: now_ms() },
+            AuditKind::ClusterChanged,
+            "rebalance",
+            "stopped",
+        )
+        .await?;
     }
     Ok(reply::empty_ok())
 }

@@ -51,8 +51,13 @@ async fn alerts(call: &Call, rest: &[&str]) -> Outcome {
             let (settings, ..) = mail::asked_for(&call.form()?)?;
             if !call.query.is_on("just_validate") {
                 let value = settings.json(&settings.server.password);
-                call.submit(Command::PutSetting { path: MAIL_SETTING.into(), value }).await?;
-                call.audit(AuditKind::SettingsChanged, MAIL_SETTING, "");
+                call.change(
+                    Command::PutSetting { path: MAIL_SETTING.into(), value },
+                    AuditKind::SettingsChanged,
+                    MAIL_SETTING,
+                    "",
+                )
+                .await?;
             }
             Ok(reply::empty_ok())
         }

@@ -86,8 +86,7 @@ async fn cluster_init(call: &Call) -> Outcome {
         set_host(call, host).await?;
     }
     set_encryption(call, encryption).await?;
-    call.submit(Command::Initialize(initialize)).await?;
-    call.audit(AuditKind::ClusterChanged, "cluster", "initialized");
+    call.change(Command::Initialize(initialize), AuditKind::ClusterChanged, "cluster", "initialized").await?;
     Ok(new_base_uri(call))
 }
 
@@ -223,9 +222,9 @@ async fn set_encryption(call: &Call, wanted: Option<bool>) -> Result<(), Refusal
         // not only the cluster.
         return Err(reply::bad_request("The cluster has no certificate authority yet. Try again."));
     }
-    call.submit(Command::SetNodeEncryption { node: node.id, on }).await?;
     let word = if on { "on" } else { "off" };
-    call.audit(AuditKind::NodeChanged, "self", format!("nodeEncryption {word}"));
+    let command = Command::SetNodeEncryption { node: node.id, on };
+    call.change(command, AuditKind::NodeChanged, "self", format!("nodeEncryption {word}")).await?;
     Ok(())
 }
 
@@ -255,7 +254,6 @@ async fn rename(call: &Call) -> Outcome {
     let host =
         form.get("hostname").ok_or_else(|| reply::invalid_field("hostname", "The value must be supplied"))?;
     set_host(call, host).await?;
-    call.audit(AuditKind::NodeChanged, "self", format!("host {host}"));
     Ok(reply::empty_ok())
 }
 
@@ -274,7 +272,8 @@ async fn set_host(call: &Call, host: &str) -> Result<(), Refusal> {
     if host == node.host {
         return Ok(());
     }
-    call.submit(Command::RenameNode { node: node.id, host: host.to_owned() }).await?;
+    let command = Command::RenameNode { node: node.id, host: host.to_owned() };
+    call.change(command, AuditKind::NodeChanged, "self", format!("host {host}")).await?;
     Ok(())
 }
 
@@ -308,12 +307,12 @@ pub(super) async fn pool_settings(call: &Call) -> Outcome {
     let change = quotas(call, &form, &mut errors);
     ClusterError::unless_empty(errors)?;
     if change != QuotaChange::default() {
-        call.submit(Command::SetQuota(change)).await?;
+        call.change(Command::SetQuota(change), AuditKind::ClusterChanged, "cluster", "quotas").await?;
     }
     if let Some(name) = form.get("clusterName") {
-        call.submit(Command::SetClusterName(name.to_owned())).await?;
+        let command = Command::SetClusterName(name.to_owned());
+        call.change(command, AuditKind::ClusterChanged, "cluster", "name").await?;
     }
-    call.audit(AuditKind::ClusterChanged, "cluster", "quotas or name");
     Ok(reply::empty_ok())
 }
 
@@ -358,7 +357,6 @@ pub(super) async fn settings_web(call: &Call) -> Outcome {
     } else {
         Command::Initialize(Initialize { admin, cluster_name: None, quotas: QuotaChange::default() })
     };
-    call.submit(command).await?;
-    call.audit(AuditKind::PasswordChanged, "administrator", "");
+    call.change(command, AuditKind::PasswordChanged, "administrator", "").await?;
     Ok(new_base_uri(call))
 }

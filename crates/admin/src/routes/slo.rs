@@ -121,8 +121,13 @@ async fn put(call: &Call, bucket: &str, name: &str) -> Outcome {
     let change = ObjectiveChange { bucket: bucket.into(), name: name.into(), objective: Some(objective) };
     change.check(&call.meta)?;
     if !call.query.is_on("just_validate") {
-        call.submit(Command::ChangeObjective(change)).await?;
-        call.audit(AuditKind::SettingsChanged, &format!("slo/{bucket}/{name}"), "set");
+        call.change(
+            Command::ChangeObjective(change),
+            AuditKind::SettingsChanged,
+            &format!("slo/{bucket}/{name}"),
+            "set",
+        )
+        .await?;
     }
     Ok(reply::empty_ok())
 }
@@ -130,8 +135,13 @@ async fn put(call: &Call, bucket: &str, name: &str) -> Outcome {
 async fn remove(call: &Call, bucket: &str, name: &str) -> Outcome {
     call.bucket(bucket)?.objectives.get(name).ok_or_else(reply::not_found)?;
     let change = ObjectiveChange { bucket: bucket.into(), name: name.into(), objective: None };
-    call.submit(Command::ChangeObjective(change)).await?;
-    call.audit(AuditKind::SettingsChanged, &format!("slo/{bucket}/{name}"), "removed");
+    call.change(
+        Command::ChangeObjective(change),
+        AuditKind::SettingsChanged,
+        &format!("slo/{bucket}/{name}"),
+        "removed",
+    )
+    .await?;
     Ok(reply::empty_ok())
 }
 

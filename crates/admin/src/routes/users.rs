@@ -164,8 +164,13 @@ async fn put(call: &Call, domain: UserDomain, name: &str) -> Outcome {
         locked,
         now_ms: now_ms(),
     };
-    call.submit(Command::PutUser(change)).await?;
-    call.audit(AuditKind::UsersChanged, name, format!("set {} user", domain.name()));
+    call.change(
+        Command::PutUser(change),
+        AuditKind::UsersChanged,
+        name,
+        format!("set {} user", domain.name()),
+    )
+    .await?;
     Ok(reply::empty_ok())
 }
 
@@ -181,16 +186,26 @@ async fn patch(call: &Call, name: &str) -> Outcome {
     }
     may_touch(call, UserDomain::Local, name)?;
     if let Some(locked) = locked {
-        call.submit(Command::LockUser { name: name.to_owned(), locked }).await?;
-        call.audit(AuditKind::UsersChanged, name, if locked { "locked" } else { "unlocked" });
+        call.change(
+            Command::LockUser { name: name.to_owned(), locked },
+            AuditKind::UsersChanged,
+            name,
+            if locked { "locked" } else { "unlocked" },
+        )
+        .await?;
     }
     Ok(reply::empty_ok())
 }
 
 async fn delete(call: &Call, domain: UserDomain, name: &str) -> Outcome {
     may_touch(call, domain, name)?;
-    call.submit(Command::DeleteUser { domain, name: name.to_owned() }).await?;
-    call.audit(AuditKind::UsersChanged, name, format!("removed {} user", domain.name()));
+    call.change(
+        Command::DeleteUser { domain, name: name.to_owned() },
+        AuditKind::UsersChanged,
+        name,
+        format!("removed {} user", domain.name()),
+    )
+    .await?;
     Ok(reply::empty_ok())
 }
 
@@ -211,8 +226,7 @@ async fn put_group(call: &Call, name: &str) -> Outcome {
         roles,
         ldap_group_ref: form.get("ldap_group_ref").unwrap_or_default().to_owned(),
     };
-    call.submit(command).await?;
-    call.audit(AuditKind::UsersChanged, name, "set group");
+    call.change(command, AuditKind::UsersChanged, name, "set group").await?;
     Ok(reply::empty_ok())
 }
 
@@ -220,8 +234,13 @@ async fn delete_group(call: &Call, name: &str) -> Outcome {
     if let Some(group) = call.meta.groups.get(name) {
         may_grant(call, group.roles.iter())?;
     }
-    call.submit(Command::DeleteGroup { name: name.to_owned() }).await?;
-    call.audit(AuditKind::UsersChanged, name, "removed group");
+    call.change(
+        Command::DeleteGroup { name: name.to_owned() },
+        AuditKind::UsersChanged,
+        name,
+        "removed group",
+    )
+    .await?;
     Ok(reply::empty_ok())
 }
 

@@ -80,8 +80,8 @@ pub(super) async fn dispatch(call: &Call) -> Outcome {
 }
 
 async fn set(call: &Call, value: Value) -> Outcome {
-    call.submit(Command::PutSetting { path: SETTING.into(), value }).await?;
-    call.audit(AuditKind::SettingsChanged, SETTING, "");
+    call.change(Command::PutSetting { path: SETTING.into(), value }, AuditKind::SettingsChanged, SETTING, "")
+        .await?;
     Ok(reply::empty_ok())
 }
 

@@ -3,7 +3,8 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    time::Duration,
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
 };
 
 use ::http::{AuditKind, Limits};
@@ -162,6 +163,72 @@ fn one_user_cannot_take_every_connection() {
     assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("connection: close"), "{refused}");
     assert_eq!(node.send("GET", "/", None, None).status, 200, "others are served");
     drop(held);
+}
+
+/// Asks for another quota of the bucket `b` on a connection, and goes once that is decided, before anybody has said so here.
+fn change_and_go(node: &TestNode) {
+    // It is taken when the request is about to be decided.
+    node.node.meanwhile.lock().unwrap().push(Command::SetClusterName("another".into()));
+    let login = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==";
+    let form = "ramQuotaMB=110";
+    let head = format!("POST /pools/default/buckets/b HTTP/1.1\r\nHost: localhost\r\n{login}\r\n");
+    let mut stream = TcpStream::connect(node.address).unwrap();
+    stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{form}", form.len()).as_bytes()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !node.node.meanwhile.lock().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "the request is carried out");
+    }
+}
+
+/// A request whose client has gone ends here, where nothing keeps it: so many others take longer than that.
+fn let_ends_be_noticed(node: &TestNode) {
+    (0..50).for_each(|_| assert_eq!(node.send("GET", "/", None, None).status, 200));
+}
+
+#[test]
+fn what_a_client_has_changed_is_audited_though_it_does_not_wait_for_the_answer() {
+    let node = TestNode::with_limits(Limits { connections: 8, ..Limits::default() });
+    node.initialize();
+    assert_eq!(node.post("/pools/default/buckets", "name=b&ramQuotaMB=100&replicaNumber=0").status, 202);
+    node.node.is_slow.store(true, Relaxed);
+    let_ends_be_noticed(&node);
+    // As many as one user may have connections.
+    (0..4).for_each(|_| change_and_go(&node));
+    let_ends_be_noticed(&node);
+    assert_eq!(node.get("/pools").status, 429, "each counts for its user until it ends");
+    node.node.is_slow.store(false, Relaxed);
+    let changes = || {
+        let audited = node.node.audited.lock().unwrap();
+        audited.iter().filter(|event| event.subject == "b" && event.details == "changed").count()
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while changes() < 4 {
+        assert!(Instant::now() < deadline, "{} of 4 are audited", changes());
+        node.node.says_so.notify_waiters();
+    }
+    while node.get("/pools").status != 200 {
+        assert!(Instant::now() < deadline, "the places are free again");
+    }
+}
+
+#[test]
+fn a_change_that_may_still_be_made_is_audited_as_asked_for() {
+    let node = TestNode::initialized();
+    let in_doubt = |method: &str, path: &str, form: &str| {
+        node.node.is_left_in_doubt.store(true, Relaxed);
+        assert_eq!(node.send(method, path, ADMIN, Some(form)).status, 500, "{path}");
+        let audited = node.node.audited.lock().unwrap();
+        audited.last().map(|event| (event.subject.clone(), event.details.clone())).unwrap()
+    };
+    let user = in_doubt("PUT", "/settings/rbac/users/local/u", "password=password&roles=admin");
+    assert_eq!(user, ("u".into(), "set local user (asked for, outcome not known)".into()));
+    let own = in_doubt("POST", "/controller/changePassword", "password=password");
+    assert_eq!(own, ("Administrator".into(), "(asked for, outcome not known)".into()));
+    let probe = in_doubt("PUT", "/settee/probe", "writes=true");
+    assert_eq!(probe, ("settee/probe".into(), "(asked for, outcome not known)".into()));
+    let before = node.node.audited.lock().unwrap().len();
+    assert_eq!(node.send("DELETE", "/settings/rbac/users/local/nobody", ADMIN, None).status, 404);
+    assert_eq!(node.node.audited.lock().unwrap().len(), before, "what was refused is not made");
 }
 
 #[test]
