@@ -6,7 +6,7 @@
 //!   was done that they ask for.
 //! - A lease that was granted in an earlier life of the group counts for nothing in a later one. Nor does what was done in that life.
 //! - A node that has not caught up with what was agreed on does nothing. By its old knowledge it could serve, or drop,
-//!   what belongs to another node.
+//!   what belongs to another node. One that finds that out while it runs serves nothing from then on, whether or not it needs leases.
 
 use std::mem;
 
@@ -64,6 +64,10 @@ impl Reconciler {
             self.agent.begin_again();
         }
         if !caught_up {
+            if self.has_looked {
+                // It may have been let serve by what it knew until now.
+                lease.revoke();
+            }
             return Step::default();
         }
         let is_another = self.uuid != uuid;
@@ -179,6 +183,36 @@ mod tests {
         // This look is the first one still: it may serve nothing.
         look(&mut reconciler, "n1", &metadata(true), &lease, 10);
         assert_eq!((lease.left_millis(10), reconciler.agent().applied()), (Some(0), 7));
+    }
+
+    /// It is found out while the node runs: its metadata differ, or others say that it is none of theirs. Where no lease is needed nothing
+    /// else would stop it.
+    #[test]
+    fn a_node_that_has_not_caught_up_any_more_serves_nothing() {
+        let (mut reconciler, lease) = (Reconciler::default(), Lease::default());
+        look(&mut reconciler, "n1", &metadata(false), &lease, 10);
+        lease.revoke();
+        // This look is by what was known before.
+        look(&mut reconciler, "n1", &metadata(false), &lease, 20);
+        let step = reconciler.look(("n1", 0, false), &metadata(false), (&lease, 30), &Nothing, NOW);
+        assert_eq!(step, Step::default());
+        assert!(lease.has_run_out(|| 30));
+    }
+
+    /// The thread that reports hears it, while this one acts by what it has read before, or another thread opens a bucket.
+    #[test]
+    fn a_node_that_the_leader_lets_serve_nothing_is_let_serve_by_nothing_that_it_knew_before() {
+        let (mut reconciler, lease) = (Reconciler::default(), Lease::default());
+        look(&mut reconciler, "n1", &metadata(false), &lease, 10);
+        lease.fence(15);
+        look(&mut reconciler, "n1", &metadata(false), &lease, 20);
+        assert!(lease.has_run_out(|| 20));
+        look(&mut reconciler, "n1", &metadata(true), &lease, 30);
+        lease.answered(30, Some(5_000));
+        assert!(lease.has_run_out(|| 30));
+        // Removed and added again it is a member like any other.
+        let _ = reconciler.look(("n1", 1, true), &metadata(false), (&lease, 40), &Nothing, NOW);
+        assert_eq!(lease.left_millis(40), None);
     }
 
     /// Two groups that were formed anew of the same one have metadata of the same versions, and of other contents.

@@ -82,7 +82,7 @@ impl Reporter {
         let sent_at = self.sent_at.filter(|_| number == self.number)?;
         self.given_up(number, now);
         if taken.diverged.is_some() {
-            lease.revoke();
+            lease.fence(sent_at);
         }
         lease.answered(sent_at, taken.lease_millis.filter(|_| taken.diverged.is_none()));
         taken.diverged
@@ -188,6 +188,9 @@ mod tests {
         let taken = Taken { diverged: Some(64), ..taken(Some(5_000)) };
         assert_eq!(reporter.answered(1, taken, &lease, 1_001), Some(64));
         assert!(lease.has_run_out(|| 1_001));
+        // Another thread finds that no lease is needed, by what it has read before.
+        lease.waive();
+        assert!(lease.has_run_out(|| 1_002));
     }
 
     #[test]

@@ -25,11 +25,15 @@ pub struct Lease {
     heard: AtomicU64,
     /// Reports from before then are of an earlier life of the group, and so is what they are answered with.
     since: AtomicU64,
+    /// When the report was sent, and a millisecond more, to which the leader has said that this node is to serve nothing
+    /// ([`Lease::fence`]). 0: none. It holds for the life of the group that it is of.
+    fenced: AtomicU64,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { until: AtomicU64::new(UNBOUNDED), heard: AtomicU64::new(0), since: AtomicU64::new(0) }
+        let nothing = || AtomicU64::new(0);
+        Self { until: AtomicU64::new(UNBOUNDED), heard: nothing(), since: nothing(), fenced: nothing() }
     }
 }
 
@@ -96,7 +100,7 @@ impl Lease {
     /// of one that is on its way. So this node serves nothing until a report of its new life is answered.
     pub fn begin_again(&self, now: u64) {
         // A report of this very millisecond may be of the earlier life.
-        self.since.store(now.saturating_add(1), Ordering::Relaxed);
+        self.since.store(now.saturating_add(1), Ordering::SeqCst);
         self.heard.store(0, Ordering::Relaxed);
         self.revoke();
     }
@@ -113,16 +117,39 @@ impl Lease {
     /// This node serves nothing from now on, until it is granted a lease. A thread that extends the lease later sees what this thread
     /// wrote before.
     pub fn revoke(&self) {
-        self.until.store(0, Ordering::Release);
+        self.until.store(0, Ordering::SeqCst);
     }
 
-    /// No lease is needed any more.
+    /// The leader has answered a report that was sent then, and lets this node serve nothing any more. That outlasts whatever is granted, or
+    /// is not needed, later in this life of the group. Other threads may act for long by what they knew before.
+    pub fn fence(&self, sent_at: u64) {
+        self.fenced.fetch_max(sent_at.saturating_add(1), Ordering::SeqCst);
+        if self.is_fenced() {
+            self.revoke();
+        }
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::SeqCst) > self.since.load(Ordering::SeqCst)
+    }
+
+    /// No lease is needed any more, unless this node is to serve nothing ([`Lease::fence`]).
     pub fn waive(&self) {
-        self.until.store(UNBOUNDED, Ordering::Relaxed);
+        if self.is_fenced() {
+            return;
+        }
+        self.until.store(UNBOUNDED, Ordering::SeqCst);
+        // Another thread may have heard of it in between. Either that one revokes later than this one waives, or it is seen here.
+        if self.is_fenced() {
+            self.revoke();
+        }
     }
 
     /// Makes a lease that is needed last until then at least.
     pub fn extend(&self, until: u64) {
+        if self.is_fenced() {
+            return;
+        }
         let until = until.min(UNBOUNDED - 1);
         let later = |now: u64| (now < until).then_some(until);
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
@@ -185,6 +212,27 @@ mod tests {
         assert!(lease.has_run_out(|| 20_000));
         lease.end_need(&without_it, 7);
         assert_eq!(lease.left_millis(20_000), None);
+    }
+
+    #[test]
+    fn a_node_that_is_to_serve_nothing_is_let_serve_only_in_another_life_of_its_group() {
+        for leases in [true, false] {
+            let (lease, metadata) = (Lease::default(), metadata(leases));
+            lease.follow(&metadata, true, 1_000);
+            lease.fence(1_500);
+            // The thread that acts by metadata has not heard of it.
+            lease.follow(&metadata, false, 2_000);
+            lease.end_need(&metadata, metadata.version);
+            lease.answered(2_000, Some(5_000));
+            assert!(lease.has_run_out(|| 2_000), "{leases}");
+            lease.begin_again(2_500);
+            lease.answered(2_600, Some(5_000));
+            lease.end_need(&metadata, metadata.version);
+            assert!(!lease.has_run_out(|| 2_600), "{leases}");
+            // What the leader of the earlier life says comes late.
+            lease.fence(2_400);
+            assert!(!lease.has_run_out(|| 2_600), "{leases}");
+        }
     }
 
     #[test]
