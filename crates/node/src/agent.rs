@@ -95,22 +95,24 @@ impl Agent {
     /// when it has caught up with its cluster may it drop what others have, or serve.
     pub fn step(&mut self, metadata: &Metadata, buckets: &impl Buckets, now: Now) -> Step {
         let mut step = Step::default();
-        if let Some(this) = metadata.node(&self.this_node) {
-            let was_there = !mem::replace(&mut self.has_begun, true);
-            self.follow(metadata, this, was_there);
-            let mut may_still_serve = false;
-            for (uuid, plans) in &mut self.buckets {
-                if let Some(copies) = buckets.copies(uuid) {
-                    self.wishes_changed |= plans.forget_another_life(&*copies, &mut step);
-                    self.wishes_changed |= plans.carry_out(&*copies, &mut step, now);
-                    plans.leave(&*copies, &mut step, now);
-                    plans.look_for_parts(&*copies);
-                    may_still_serve |= plans.has_to_stop();
-                }
+        let Some(this) = metadata.node(&self.this_node) else {
+            end_service(metadata, buckets, &mut step);
+            return step;
+        };
+        let was_there = !mem::replace(&mut self.has_begun, true);
+        self.follow(metadata, this, was_there);
+        let mut may_still_serve = false;
+        for (uuid, plans) in &mut self.buckets {
+            if let Some(copies) = buckets.copies(uuid) {
+                self.wishes_changed |= plans.forget_another_life(&*copies, &mut step);
+                self.wishes_changed |= plans.carry_out(&*copies, &mut step, now);
+                plans.leave(&*copies, &mut step, now);
+                plans.look_for_parts(&*copies);
+                may_still_serve |= plans.has_to_stop();
             }
-            if !may_still_serve {
-                self.applied = metadata.version;
-            }
+        }
+        if !may_still_serve {
+            self.applied = metadata.version;
         }
         step.wishes_changed = mem::take(&mut self.wishes_changed);
         step
@@ -189,6 +191,22 @@ impl Agent {
             }
         };
         self.buckets.iter().map(report).collect()
+    }
+}
+
+/// This node belongs to the cluster no more, and may not have heard of what came before that. So others may serve what it serves. What it holds
+/// stays until it begins anew.
+fn end_service(metadata: &Metadata, buckets: &impl Buckets, step: &mut Step) {
+    let infos = metadata.buckets.values().filter(|bucket| bucket.kind != BucketKind::Memcached);
+    for (info, copies) in infos.filter_map(|info| Some((info, buckets.copies(&info.uuid)?))) {
+        for (vb, plan) in info.vbs.iter().enumerate().map(|(at, plan)| (VbId(at as u16), plan)) {
+            let copy = copies.copy(vb);
+            if matches!(copy.role, VbRole::Active | VbRole::Sealed)
+                && let Err(status) = copies.make_dead(vb, plan.term.max(copy.term))
+            {
+                step.failed = Some(status);
+            }
+        }
     }
 }
 

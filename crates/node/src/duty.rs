@@ -56,11 +56,12 @@ impl Duty {
     }
 }
 
-/// What copies are when their bucket has been opened. On a node that is alone they serve at once, as there is nobody to
-/// ask. Elsewhere the agent decides, which knows whether the metadata is the newest. Every node has a cache of its own.
+/// What copies are when the node of that identity has opened their bucket. On a node that is alone they serve at once, as there is nobody
+/// to ask. It may also be one that was removed, and know one node that is left: then there is somebody. Elsewhere the agent
+/// decides, which knows whether the metadata is the newest. Every node has a cache of its own.
 #[must_use]
-pub fn first_role(metadata: &Metadata, info: &BucketInfo) -> VbRole {
-    let is_alone = metadata.nodes.len() < 2;
+pub fn first_role(metadata: &Metadata, uuid: &str, info: &BucketInfo) -> VbRole {
+    let is_alone = metadata.nodes.iter().all(|node| node.uuid == uuid);
     if is_alone || info.kind == BucketKind::Memcached { VbRole::Active } else { VbRole::Dead }
 }
 
@@ -86,6 +87,9 @@ fn topology(plan: &VbPlan, copies: u8) -> Topology {
 
 #[cfg(test)]
 mod tests {
+    use base::BucketUuid;
+    use cluster::{BucketParams, Command, NodeInfo, Ports};
+
     use super::*;
 
     const A: NodeId = NodeId(0);
@@ -161,6 +165,21 @@ mod tests {
         let elected = VbPlan { joint: Some(vec![B]), ..settled(&[B]) };
         let topology = Topology { chains: vec![vec![B]], copies: 2, to_disk: false };
         assert_eq!(duty(&elected, B, false, 2), Duty::Lead(topology));
+    }
+
+    #[test]
+    fn a_node_opens_a_bucket_to_serve_it_only_where_it_is_the_only_node() {
+        let node = |uuid: &str| NodeInfo::first(uuid.into(), "h".into(), Ports::default());
+        let params = BucketParams { ram_quota_mb: Some(100), vbuckets: Some(16), ..BucketParams::default() };
+        let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params };
+        let mut metadata = Metadata::new("c".into(), 1_000);
+        metadata.nodes.push(node("a"));
+        let mut metadata = metadata.apply(&create).unwrap().0;
+        let role = |metadata: &Metadata, uuid: &str| first_role(metadata, uuid, &metadata.buckets["b"]);
+        assert_eq!(role(&metadata, "a"), VbRole::Active);
+        assert_eq!(role(&metadata, "b"), VbRole::Dead, "it was removed before it was started");
+        metadata.nodes.push(node("b"));
+        assert_eq!(role(&metadata, "a"), VbRole::Dead);
     }
 
     #[test]

@@ -72,7 +72,8 @@ pub struct Applied<R> {
     /// The life that the last of these belong to: it differs from that of what another group has agreed on. What metadata say of that
     /// ([`Metadata::rev_epoch`]) may be the same in two groups, where both were formed anew of the same one.
     pub life: u64,
-    /// Whether everything is here that was agreed on when this node started or joined.
+    /// Whether everything is here that was agreed on when this node started or joined. Not so once another node has said that the cluster has
+    /// gone on without this one.
     pub caught_up: bool,
 }
 
@@ -122,6 +123,8 @@ pub struct Participant<A, R> {
     caught_up: bool,
     /// When this node, which was removed from its cluster, begins anew.
     leaves_at: Option<u64>,
+    /// Another node has said in this life that this one is none of its cluster's.
+    is_judged: bool,
     /// Counts clusters that this node belonged to.
     life: u64,
     /// What this life begins with, until that is on disk.
@@ -148,6 +151,7 @@ impl<A, R> Participant<A, R> {
             seed,
             tick_at: now + TICK_MILLIS,
             leaves_at: None,
+            is_judged: false,
             life: 0,
             beginning: None,
             acts_in: 0,
@@ -288,7 +292,7 @@ impl<A, R> Participant<A, R> {
             self.output.writes.push(write);
         }
         let due = self.reads.iter().take_while(|(number, _)| Some(*number) <= turn.read).count();
-        let caught_up = self.group.has_caught_up();
+        let caught_up = self.group.has_caught_up() && !self.is_behind();
         if !turn.commits.is_empty() || due > 0 || caught_up != self.caught_up {
             self.caught_up = caught_up;
             let reads = self.reads.drain(..due).map(|(_, waiting)| waiting).collect();
@@ -308,10 +312,11 @@ impl<A, R> Participant<A, R> {
     }
 
     /// Another node's verdict on this one, which had the number `me` in that cluster. `epoch` is the life of the group in which it was
-    /// asked about one. What is said of an earlier life, or of another cluster, comes late: the number may be the same in both.
+    /// asked about one. What is said of an earlier life, or of another cluster, comes late: the number may be the same in both. Where this
+    /// node is meant, it acts by nothing any more that it knew before.
     #[must_use]
     pub fn judged(
-        &self,
+        &mut self,
         (me, cluster): (NodeId, &str),
         epoch: Option<Epoch>,
         verdict: Verdict,
@@ -320,7 +325,15 @@ impl<A, R> Participant<A, R> {
         let is_of_this_life = epoch.is_none_or(|epoch| epoch == self.group.epoch());
         let is_it = me == member.node && cluster == member.cluster_uuid;
         let is_meant = is_it && is_of_this_life && !self.group.is_alone();
-        is_meant.then(|| verdict.sentence(self.group.metadata(), &member.uuid))
+        let sentence = is_meant.then(|| verdict.sentence(self.group.metadata(), &member.uuid));
+        self.is_judged |= sentence.is_some();
+        sentence
+    }
+
+    /// Whether the cluster has gone on without this node, whose metadata do not say so. They may have it serve what another node serves by
+    /// now. Where they say so, it stays long enough to tell clients where to go.
+    fn is_behind(&self) -> bool {
+        self.is_judged && self.group.metadata().node(&self.group.member().uuid).is_some()
     }
 
     /// This node belongs to its cluster no more, as its own group or another node says. Returns whether it is to begin anew by now. A
@@ -411,7 +424,7 @@ impl<A, R> Participant<A, R> {
         self.seed = self.seed.wrapping_add(1);
         self.group = Consensus::open_as(&stored, self.seed, self.group.version())?;
         self.life += 1;
-        self.leaves_at = None;
+        (self.leaves_at, self.is_judged) = (None, false);
         self.beginning = Some(self.group.so_far());
         // Written before everything that comes after it: what relies on that relies on this as well.
         self.output.writes.push(Write::new(self.life, 0, vec![first]));
@@ -461,13 +474,47 @@ mod tests {
 
     #[test]
     fn a_node_leaves_no_cluster_because_of_what_is_said_of_its_number_in_another_one() {
-        let part = part(&cluster::consensus::join(&member("c", 1)).unwrap());
-        let judged = |me, cluster, epoch| part.judged((NodeId(me), cluster), epoch, Verdict::Removed);
+        let mut part = part(&cluster::consensus::join(&member("c", 1)).unwrap());
+        let mut judged = |me, cluster, epoch| part.judged((NodeId(me), cluster), epoch, Verdict::Removed);
         let life = Some(Epoch::default());
         assert_eq!((judged(1, "d", life), judged(1, "d", None)), (None, None));
         assert_eq!((judged(2, "c", life), judged(1, "c", Some(Epoch { number: 1, lot: 1 }))), (None, None));
         assert_eq!(judged(1, "c", life), Some(Sentence::Leave));
         assert_eq!(judged(1, "c", None), Some(Sentence::Leave));
+    }
+
+    /// Whether it has caught up, if it says something new about that.
+    fn settle(part: &mut Participant<(), ()>) -> Option<bool> {
+        let mut told = None;
+        for _ in 0..4 {
+            part.turn().unwrap();
+            let Output { writes, applied, .. } = part.take_output();
+            writes.iter().for_each(|write| part.written(write));
+            told = applied.last().map_or(told, |last| Some(last.caught_up));
+        }
+        told
+    }
+
+    /// It was paused, failed over and removed. By what it knows it serves, and a node that needs no lease would go on.
+    #[test]
+    fn a_node_that_hears_that_others_have_gone_on_without_it_acts_by_what_it_knows_no_more() {
+        let without = nodes().into_iter().map(|node| NodeInfo { uuid: format!("{} too", node.uuid), ..node });
+        let without: Vec<NodeInfo> = without.collect();
+        for (verdict, known) in
+            [(Verdict::Removed, nodes()), (Verdict::Unknown, nodes()), (Verdict::Removed, without)]
+        {
+            let is_named = known.iter().any(|node| node.uuid == "n");
+            let mut metadata = Metadata::new("c".into(), 16);
+            metadata.nodes = known;
+            let first = found(&member("c", 1), &Arc::new(metadata)).unwrap();
+            let mut part = part(&first);
+            assert_eq!(settle(&mut part), Some(true));
+            assert!(part.judged((NodeId(1), "c"), None, verdict).is_some());
+            // Where it knows that it is none of them, it tells clients where to go.
+            assert_eq!(settle(&mut part), is_named.then_some(false), "{verdict:?}");
+            part.begin_again(first).unwrap();
+            assert_eq!(settle(&mut part), Some(true), "in another life");
+        }
     }
 
     #[test]

@@ -526,6 +526,39 @@ fn what_moved_away_is_dropped_once() {
     assert!(node.settle().is_empty());
 }
 
+/// It was cut off, failed over and removed, and hears of it all at once.
+#[test]
+fn a_node_that_is_none_of_the_clusters_any_more_serves_nothing() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.metadata.version = 7;
+    node.settle();
+    node.fake.set(5, Copy { role: VbRole::Replica, term: 1, ..WHOLE });
+    node.fake.set(6, Copy { role: VbRole::Sealed, term: 9, ..WHOLE });
+    node.metadata.version = 8;
+    node.metadata.nodes.remove(0);
+    node.plan_all(|plan| *plan = VbPlan::settled(vec![B, C], 3));
+    node.fake.is_broken.set(true);
+    assert!(node.step().failed.is_some());
+    node.fake.took();
+    node.fake.is_broken.set(false);
+    let calls = node.settle();
+    assert_eq!(calls.len(), usize::from(VBS) - 1, "{calls:?}");
+    assert!(calls.contains(&"dead 4@3".into()) && calls.contains(&"dead 6@9".into()), "{calls:?}");
+    assert!(node.settle().is_empty());
+    assert_eq!(node.agent.applied(), 7);
+}
+
+/// A node that was failed over is asked what it held, though it has no place any more.
+#[test]
+fn what_is_kept_may_have_been_lost_over_a_restart() {
+    let mut node = Node::restarted(A, BucketKind::Couchbase, &[B]);
+    node.metadata.nodes[0].membership = Membership::InactiveFailed;
+    node.fake.set(3, Copy { blank: false, ..WHOLE });
+    let calls = node.settle();
+    assert!(calls.contains(&"dead 2@1".into()) && calls.contains(&"dead 3@1".into()), "{calls:?}");
+    assert!(node.fake.copy(VbId(2)).may_lack && !node.fake.copy(VbId(3)).may_lack);
+}
+
 #[test]
 fn nothing_waits_for_what_is_dropped_later() {
     let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);

@@ -200,7 +200,7 @@ impl OpenBuckets {
     }
 
     fn try_to_open(&self, name: &str, info: &BucketInfo, metadata: &Metadata) -> Result<(), BucketError> {
-        match self.open_bucket(name, info, node::first_role(metadata, info)) {
+        match self.open_bucket(name, info, node::first_role(metadata, &self.this_node.uuid(), info)) {
             Ok(bucket) => {
                 self.unopened.lock().remove(&info.uuid);
                 self.open.lock().insert(name.to_owned(), bucket);

@@ -98,7 +98,7 @@ impl OpenBucket {
     /// Where the disks are full.
     pub(crate) fn open(
         (name, info): (&str, &BucketInfo),
-        metadata: &Metadata,
+        (metadata, uuid): (&Metadata, &str),
         shelf: &mut Shelf,
         seed: u64,
         now: Now,
@@ -109,7 +109,7 @@ impl OpenBucket {
             vbuckets: info.vbuckets,
             eviction: info.eviction,
             shards,
-            role: settee_node::first_role(metadata, info),
+            role: settee_node::first_role(metadata, uuid, info),
             replicas: info.replicas,
             durability_min: info.durability_min,
             purge_interval_secs: shelf.purge_secs,

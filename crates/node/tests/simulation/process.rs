@@ -382,7 +382,7 @@ impl Process {
                 continue;
             }
             let seed = self.boot ^ self.buckets.len() as u64;
-            match OpenBucket::open((name.as_str(), info), &metadata, shelf, seed, now) {
+            match OpenBucket::open((name.as_str(), info), (&metadata, &self.uuid), shelf, seed, now) {
                 Ok(open) => drop(self.buckets.insert(info.uuid.clone(), open)),
                 Err(error) => assert!(shelf.is_full || shelf.is_bad(), "{name}: {error}"),
             }
