@@ -456,6 +456,10 @@ impl BucketPlans {
                 copies.note_loss(vb).and_then(|()| copies.make_replica(vb, term))
             }
             Duty::Follow(_) | Duty::Stand => copies.make_replica(vb, term),
+            // Others may ask what it held when it left.
+            Duty::Keep if self.is_lost(vb, &copies.copy(vb)) => {
+                copies.note_loss(vb).and_then(|()| copies.make_dead(vb, term))
+            }
             // As it was opened, most likely.
             Duty::Leave if copies.copy(vb).role == VbRole::Dead => Ok(()),
             Duty::Keep | Duty::Leave => copies.make_dead(vb, term),
