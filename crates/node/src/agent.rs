@@ -578,6 +578,8 @@ impl BucketPlans {
         let told = [&self.unsettled, &self.todo, &self.unconfirmed, &self.parts];
         let vbs: BTreeSet<VbId> = told.into_iter().flatten().copied().collect();
         let report = |vb: VbId| {
+            // Before the copy: what a stream that is open has changed is told with it.
+            let followed = buckets.following(uuid, vb);
             let copy = copies.copy(vb);
             let is_strange = copy.may_lack && self.strangers.contains(&vb);
             VbReport {
@@ -595,7 +597,7 @@ impl BucketPlans {
                 complete: copy.complete && (self.is_in_chain(vb) || !copy.blank),
                 may_lack: copy.may_lack,
                 to_disk: matches!(self.duty_done(vb), Some(Duty::Lead(topology)) if topology.to_disk),
-                following: copy.role == VbRole::Replica && buckets.following(uuid, vb) == Some(copy.term),
+                following: copy.role == VbRole::Replica && followed == Some(copy.term),
                 indexing: copy.role == VbRole::Replica && buckets.is_indexing(uuid, vb),
             }
         };

@@ -50,6 +50,8 @@ struct Fake {
     drops_later: Cell<bool>,
     /// Durable writes are in progress, and have been waited for so long.
     drains_for: Cell<Option<u64>>,
+    /// What a copy is once it was asked for its stream.
+    next: Cell<Option<(VbId, Copy)>>,
 }
 
 impl Fake {
@@ -152,6 +154,9 @@ impl Buckets for OneBucket<'_> {
     }
 
     fn following(&self, _: &BucketUuid, vb: VbId) -> Option<u64> {
+        if let Some((_, copy)) = self.fake.next.take().filter(|(of, _)| *of == vb) {
+            self.fake.set(vb.get(), copy);
+        }
         self.streams.get(&vb).copied()
     }
 
@@ -484,6 +489,20 @@ fn a_node_that_builds_reports_how_far_it_is() {
     assert!(!node.report()[0].following);
 }
 
+/// A stream that has just been opened has a copy go back, or begin anew.
+#[test]
+fn a_copy_is_told_as_it_is_since_its_stream_was_opened() {
+    let mut node = Node::new(C, BucketKind::Couchbase, &[A, B]);
+    node.plan(1, VbPlan { building: vec![C], ..VbPlan::settled(vec![A, B], 1) });
+    node.settle();
+    let before = Copy { role: VbRole::Replica, term: 1, high_seqno: Seqno(9), blank: false, ..WHOLE };
+    node.fake.set(1, before);
+    node.streams.insert(VbId(1), 1);
+    node.fake.next.set(Some((VbId(1), Copy { complete: false, high_seqno: Seqno(4), ..before })));
+    let report = node.report()[0];
+    assert!(report.following && !report.complete && report.high_seqno == Seqno(4));
+}
+
 #[test]
 fn a_node_that_builds_reports_that_an_index_lags() {
     let mut node = Node::new(C, BucketKind::Couchbase, &[A, B]);
@@ -513,17 +532,6 @@ fn a_plan_counts_as_applied_once_nothing_is_served_that_others_have() {
     node.fake.is_broken.set(false);
     node.settle();
     assert_eq!(node.agent.applied(), 8);
-}
-
-#[test]
-fn what_moved_away_is_dropped_once() {
-    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
-    node.settle();
-    node.fake.set(4, Copy { role: VbRole::Active, term: 1, has_contents: true, ..Copy::default() });
-    node.plan(4, VbPlan::settled(vec![C, B], 2));
-    assert_eq!(node.settle(), ["dead 4@2", "drop 4"]);
-    node.plan(4, VbPlan::settled(vec![B, C], 3));
-    assert!(node.settle().is_empty());
 }
 
 /// It was cut off, failed over and removed, and hears of it all at once.
@@ -557,6 +565,17 @@ fn what_is_kept_may_have_been_lost_over_a_restart() {
     let calls = node.settle();
     assert!(calls.contains(&"dead 2@1".into()) && calls.contains(&"dead 3@1".into()), "{calls:?}");
     assert!(node.fake.copy(VbId(2)).may_lack && !node.fake.copy(VbId(3)).may_lack);
+}
+
+#[test]
+fn what_moved_away_is_dropped_once() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    node.fake.set(4, Copy { role: VbRole::Active, term: 1, has_contents: true, ..Copy::default() });
+    node.plan(4, VbPlan::settled(vec![C, B], 2));
+    assert_eq!(node.settle(), ["dead 4@2", "drop 4"]);
+    node.plan(4, VbPlan::settled(vec![B, C], 3));
+    assert!(node.settle().is_empty());
 }
 
 #[test]
