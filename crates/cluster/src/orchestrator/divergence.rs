@@ -9,12 +9,12 @@
 //! - Where no majority has the same hash, all that have told one are named, and nothing else happens.
 //! - A node that was fenced stays so for as long as it is the same member; it says so itself after a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::NodeId;
 
 use crate::{
-    metadata::{Metadata, epoch::Epoch, topology::Membership},
+    metadata::{Metadata, NodeInfo, epoch::Epoch, topology::Membership},
     orchestrator::report::NodeReport,
 };
 
@@ -78,7 +78,8 @@ impl Divergence {
     }
 
     fn compare(&mut self, meta: &Metadata) {
-        let counted = meta.nodes.iter().filter(|node| node.membership != Membership::InactiveFailed).count();
+        let counted = |node: &&NodeInfo| node.membership != Membership::InactiveFailed;
+        let counted: BTreeSet<NodeId> = meta.nodes.iter().filter(counted).map(|node| node.id).collect();
         let mut by_place: BTreeMap<Place, BTreeMap<u64, Vec<NodeId>>> = BTreeMap::new();
         for (&id, told) in &self.told {
             for (&place, &hash) in &told.hashes {
@@ -88,7 +89,8 @@ impl Divergence {
         by_place.retain(|_, hashes| hashes.len() > 1);
         self.undecided.clear();
         for ((_, index), hashes) in by_place {
-            let majority = hashes.values().position(|nodes| nodes.len() * 2 > counted);
+            let agreeing = |nodes: &[NodeId]| nodes.iter().filter(|node| counted.contains(node)).count();
+            let majority = hashes.values().position(|nodes| agreeing(nodes) * 2 > counted.len());
             let named = if majority.is_some() { &mut self.fenced } else { &mut self.undecided };
             let others = hashes.values().enumerate().filter(|(at, _)| Some(*at) != majority);
             for &node in others.flat_map(|(_, nodes)| nodes) {
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
     use crate::{
         consensus::{StateMark, StateMarks},
-        metadata::{NodeInfo, Ports},
+        metadata::Ports,
     };
 
     fn cluster(nodes: u16) -> Metadata {
@@ -166,6 +168,17 @@ mod tests {
             assert!(divergence.fenced().is_empty());
             assert_eq!(divergence.undecided().len(), usize::from(nodes));
         }
+    }
+
+    #[test]
+    fn what_a_failed_over_node_tells_makes_no_majority() {
+        let (mut meta, mut divergence) = (cluster(3), Divergence::default());
+        meta.nodes[2].membership = Membership::InactiveFailed;
+        for (node, hash) in [(0, 1), (1, 2), (2, 2)] {
+            divergence.take(&meta, &report(node, &[(64, hash)]));
+        }
+        assert!(divergence.fenced().is_empty(), "of the two that count each has its own");
+        assert_eq!(named(divergence.undecided()), [(0, 64), (1, 64), (2, 64)]);
     }
 
     #[test]
