@@ -78,9 +78,10 @@ impl Heard {
         let unheard_ms = self.since_ms.map_or(now_ms, |since_ms| since_ms + TAKEOVER_MS);
         let is_late = |voice: &&mut Voice| voice.is_later_than(&report, now_ms);
         if let Some(voice) = self.voices.get_mut(&report.node).filter(is_late) {
-            voice.granted_ms = if is_granted { now_ms } else { voice.granted_ms };
+            // Its answer may have been the later one all the same.
+            voice.granted_ms = if is_granted { voice.granted_ms.max(now_ms) } else { voice.granted_ms };
             if report.boot != voice.report.boot && !report.stands_still {
-                voice.another_life_ms = now_ms;
+                voice.another_life_ms = voice.another_life_ms.max(now_ms);
             }
             return;
         }
@@ -89,10 +90,13 @@ impl Heard {
             .map(|bucket| (bucket.uuid.clone(), bucket.vbs.iter().map(|copy| (copy.vb, *copy)).collect()))
             .collect();
         let before = self.voices.remove(&report.node);
-        let (at_ms, granted_ms) =
-            before.as_ref().map_or((unheard_ms, unheard_ms), |voice| (voice.at_ms, voice.granted_ms));
-        let at_ms = if report.stands_still { at_ms } else { now_ms };
-        let granted_ms = if is_granted { now_ms } else { granted_ms };
+        // The times at which two reports came may be taken note of in another order.
+        let (at_ms, granted_ms) = before.as_ref().map_or_else(
+            || (if report.stands_still { unheard_ms } else { now_ms }, unheard_ms),
+            |voice| (voice.at_ms, voice.granted_ms),
+        );
+        let at_ms = if report.stands_still { at_ms } else { at_ms.max(now_ms) };
+        let granted_ms = if is_granted { granted_ms.max(now_ms) } else { granted_ms };
         let (mut weights, pressed_before) =
             before.map(|voice| (voice.weights, voice.pressed)).unwrap_or_default();
         let presses = ready().filter(|bucket| bucket.pressure > Pressure::None);
@@ -241,6 +245,22 @@ impl Heard {
             None => Health::Unhealthy,
             Some(report) if report.buckets.iter().all(|bucket| bucket.ready) => Health::Healthy,
             Some(_) => Health::Warmup,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_is_taken_late_moves_no_lease_back() {
+        let report = |number| NodeReport { number, ..NodeReport::bare(NodeId(1), "1".into(), 1) };
+        let mut heard = Heard::default();
+        for (number, came_ms) in [(6, 2_000), (5, 1_300), (7, 1_900)] {
+            heard.take(report(number), true, came_ms);
+            assert_eq!(heard.unleased_ms(NodeId(1), 2_000), 0, "report {number}");
+            assert_eq!(heard.silence_ms(NodeId(1), 2_000), 0, "report {number}");
         }
     }
 }
