@@ -56,7 +56,7 @@ pub(super) fn check(message: &Message, raft: &Raft<Mirror>) -> Result<(), Object
             nonsense("a vote that was not asked for")
         }
         MessageType::MsgHeartbeat if message.commit > log.last_index() => Err(Objection::Contradiction),
-        MessageType::MsgSnapshot => check_snapshot(message.get_snapshot()),
+        MessageType::MsgSnapshot => check_snapshot(message.get_snapshot(), raft.id),
         _ => Ok(()),
     }
 }
@@ -81,16 +81,16 @@ fn check_append(message: &Message, raft: &Raft<Mirror>) -> Result<(), Objection>
     Ok(())
 }
 
-fn check_snapshot(snapshot: &Snapshot) -> Result<(), Objection> {
+/// A group begins with its founder alone. So a snapshot that does not name this member is from before it was one.
+fn check_snapshot(snapshot: &Snapshot, member: u64) -> Result<(), Objection> {
     let metadata = snapshot.get_metadata();
     let (voters, learners) = (&metadata.get_conf_state().voters, &metadata.get_conf_state().learners);
     let ids: BTreeSet<u64> = voters.iter().chain(learners).copied().collect();
     let is_group = !voters.is_empty() && ids.len() == voters.len() + learners.len() && !ids.contains(&0);
-    if metadata.index > 0 && metadata.term > 0 && is_group {
-        Ok(())
-    } else {
-        Err(Objection::Nonsense("a snapshot of no group"))
+    if metadata.index == 0 || metadata.term == 0 || !is_group {
+        return Err(Objection::Nonsense("a snapshot of no group"));
     }
+    if ids.contains(&member) { Ok(()) } else { Err(Objection::Nonsense("a snapshot without this member")) }
 }
 
 #[cfg(test)]
@@ -159,6 +159,7 @@ mod tests {
             message(MsgSnapshot, 5, snapshot(9, 5, &[])),
             message(MsgSnapshot, 5, snapshot(9, 5, &[0, 2])),
             message(MsgSnapshot, 5, snapshot(9, 5, &[2, 2])),
+            message(MsgSnapshot, 5, snapshot(9, 5, &[1])),
         ];
         for message in nonsense {
             let outcome = check(&message, &node.raft);

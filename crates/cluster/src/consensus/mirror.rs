@@ -139,7 +139,8 @@ impl Storage for Mirror {
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         let metadata = self.snapshot.get_metadata();
-        // A member takes no snapshot of a time at which it was not one.
+        // A member takes no snapshot of a time at which it was not one. What a group begins with names its founder alone, and the founder
+        // may have started again with nothing else. Those that join wait for a newer one.
         let names_it = metadata.get_conf_state().voters.contains(&to)
             || metadata.get_conf_state().learners.contains(&to);
         if metadata.index < request_index.max(1) || !names_it {
@@ -147,5 +148,28 @@ impl Storage for Mirror {
             return Err(StorageError::SnapshotTemporarilyUnavailable.into());
         }
         Ok(self.snapshot.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(index: u64, voters: &[u64], learners: &[u64]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        (snapshot.mut_metadata().index, snapshot.mut_metadata().term) = (index, 1);
+        let members = snapshot.mut_metadata().mut_conf_state();
+        (members.voters, members.learners) = (voters.to_vec(), learners.to_vec());
+        snapshot
+    }
+
+    #[test]
+    fn what_a_founder_starts_again_with_is_sent_to_nobody_that_joins() {
+        let hard_state = HardState { term: 1, commit: 1, ..HardState::default() };
+        let mut mirror = Mirror::new(hard_state, snapshot(1, &[1], &[]), (1, 1), Vec::new()).unwrap();
+        assert!(mirror.snapshot(1, 2).is_err() && mirror.newer_snapshot_wanted.get());
+        mirror.append(&[Entry { index: 2, term: 1, ..Entry::default() }]);
+        mirror.compact(snapshot(2, &[1], &[2]), 64);
+        assert!(mirror.snapshot(1, 2).is_ok() && !mirror.newer_snapshot_wanted.get());
     }
 }

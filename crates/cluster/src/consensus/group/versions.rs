@@ -194,7 +194,7 @@ fn a_snapshot_of_a_newer_leader_is_told_of() {
         let snapshot = message.mut_snapshot();
         snapshot.data = data.to_vec().into();
         (snapshot.mut_metadata().index, snapshot.mut_metadata().term) = (9, 2);
-        snapshot.mut_metadata().mut_conf_state().voters = vec![1];
+        snapshot.mut_metadata().mut_conf_state().voters = vec![1, 2];
         codec::encode_message(Default::default(), &message).unwrap()
     };
     let snapshot = said(MessageType::MsgSnapshot, b"{\"of\": \"a newer version\"}");
