@@ -128,8 +128,8 @@ impl Bucket {
         freed
     }
 
-    /// Marks a shard, all of which is synced, as closed cleanly. Where a copy does not count after a stop, the shard keeps a ceiling, which
-    /// tells the next start of the contrary: the last CAS itself would pass for the mark.
+    /// Marks a shard, all of which is synced, as closed cleanly. Where a copy does not count after a stop, the shard keeps a ceiling. The
+    /// last CAS itself would pass for the mark.
     fn close_shard(&self, shard: &Shard, last_cas: Cas, now: Now) -> Result<(), StoreError> {
         let Some(store) = &shard.store else { return Ok(()) };
         let _flusher = shard.flusher.lock();

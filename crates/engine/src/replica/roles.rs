@@ -18,8 +18,8 @@
 //! An active begins with a branch of its own, behind what is whole of its copy, and that is synced before anything is
 //! served. What others have behind that point is no part of its history.
 //!
-//! The role is a field of the vBucket, looked at under its lock by each operation. Beside the lock it can be read
-//! from the roles of all vBuckets, which lie side by side: a change of role is seen there before anything of the new one is.
+//! The role is a field of the vBucket, looked at under its lock by each operation. Beside the lock it can be read from the roles of all
+//! vBuckets, which lie side by side. A change of role is seen there before anything of the new one is.
 
 use base::{Now, Seqno, Status, VbId, VbRole, VbUuid};
 use storage::{StoreError, VbBatch, VbState};
