@@ -224,7 +224,7 @@ impl VBucket {
         if self.role != VbRole::Active {
             self.failover.cut(state.high_seqno);
             // Empty or not: what was acknowledged by others may have been lost here to the last mutation. A copy of which nothing was
-            // known has acknowledged nothing. Whoever knows better says so ([`crate::Bucket::note_loss`]).
+            // known has acknowledged nothing. A node that knows better says so ([`crate::Bucket::note_loss`]).
             let may_lack = !was_clean && !self.is_unheard;
             (self.is_unconfirmed, self.may_lack) = (may_lack, may_lack);
             return;
