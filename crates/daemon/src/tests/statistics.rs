@@ -13,8 +13,10 @@ use stats::Zoom;
 
 use super::support;
 use crate::{
-    DiskFreeMin, InitBucket, Node, past::history::file, setup::options::ServeOptions,
-    statistics::absent::ABSENT,
+    DiskFreeMin, InitBucket, Node,
+    past::history::file,
+    setup::options::ServeOptions,
+    statistics::absent::{ABSENT, UNMEASURED},
 };
 
 /// The names that Couchbase's exporter for Prometheus reads.
@@ -108,7 +110,7 @@ fn rest_has_the_established_names_and_a_past() {
             && samples(&answer, "curr_items").last() == Some(&10.into())
     };
     served.until("operations are rates, and documents are counted", is_seen);
-    let absent: Vec<&str> = ABSENT.iter().flat_map(|(names, _)| *names).copied().collect();
+    let absent: Vec<&str> = ABSENT.iter().chain(UNMEASURED).flat_map(|(names, _)| *names).copied().collect();
     let host = served.json("/nodes/self")["hostname"].as_str().unwrap().to_owned();
     for path in [STATS.to_owned(), format!("/pools/default/buckets/b/nodes/{host}/stats")] {
         let answer = served.json(&path);
