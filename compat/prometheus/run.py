@@ -34,7 +34,7 @@ PORT = 9190
 # A wait that ends with an error, for what takes a second or a few.
 SECONDS = 60.0
 # Names that Couchbase's servers use, and dashboards go by. `promtool` would have others.
-COUCHBASES = ("kv_", "sys_", "couch_")
+COUCHBASES = ("sdk_", "kv_", "sys_", "couch_")
 # How `promtool check metrics` ends: with nothing to say, or with advice. Otherwise it could not read the text.
 READ_BY_PROMTOOL = (0, 3)
 # Reads that find nothing among reads, writes, durable writes and queries of a view.
