@@ -17,6 +17,10 @@ const TURNS: u32 = 10;
 /// A timer of nodes counts whole milliseconds, and rounds of probes begin 20 ms apart.
 const COUNTED: Duration = Duration::from_millis(100);
 
+/// Threads of nodes may wait for a core longer than those of this test do, where other tests run beside it. That must not make it fail: it
+/// tells a delay of another order.
+const BESIDE_OTHERS: Duration = Duration::from_secs(3);
+
 /// Measures how late this machine is with a thread that has something to do.
 struct Pulse {
     ends: Arc<AtomicBool>,
@@ -61,7 +65,7 @@ pub(crate) fn within<T>(since: Instant, delay: Duration, mut look: impl FnMut() 
         longest_look = longest_look.max(since.elapsed() - begun);
         let wrong = match looked {
             Ok(found) => {
-                let machine = TURNS * pulse.longest() + longest_look + COUNTED;
+                let machine = TURNS * pulse.longest() + longest_look + COUNTED + BESIDE_OTHERS;
                 println!(
                     "not shown after {in_vain:?}, shown after {:?}; this machine: {machine:?}",
                     since.elapsed()
