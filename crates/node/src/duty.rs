@@ -56,9 +56,9 @@ impl Duty {
     }
 }
 
-/// What copies are when the node of that identity has opened their bucket. On a node that is alone they serve at once, as there is nobody
-/// to ask. It may also be one that was removed, and know one node that is left: then there is somebody. Elsewhere the agent
-/// decides, which knows whether the metadata is the newest. Every node has a cache of its own.
+/// What copies are when the node of that identity has opened their bucket. A node that is alone serves its copies at
+/// once, since it has no other node to ask. A node that was removed may know one node that is left, and does not count as alone. Elsewhere
+/// the agent decides, which knows whether the metadata is the newest. Every node has a cache of its own.
 #[must_use]
 pub fn first_role(metadata: &Metadata, uuid: &str, info: &BucketInfo) -> VbRole {
     let is_alone = metadata.nodes.iter().all(|node| node.uuid == uuid);

@@ -290,7 +290,7 @@ mod tests {
             let counted = Counted { bucket, objective, source: Source::Server, spans };
             names(burning(&metadata, vec![counted], "n"))
         };
-        // Four times as many bad ones as there may be.
+        // The test counts four times as many bad operations as the objective allows.
         let minutes = |ring: &mut Ring, from: u64, count: u64, good: u64| {
             (0..count).for_each(|minute| ring.add(from + minute * 60, Counts { good, total: 10_000 }));
             from + count * 60
