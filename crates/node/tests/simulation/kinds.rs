@@ -30,7 +30,7 @@ pub(crate) const BESIDE: Kind = Kind {
 };
 
 pub(crate) const FORGETTING: Kind = Kind {
-    name: "a_copy_that_forgot_takes_nobodys_place_while_one_that_knows_is_away",
+    name: "what_a_majority_has_survives_a_loss_of_memory_beside_another_that_is_failed_over",
     setting: Setting::FORGETTING,
     faults: Faults::BESIDE_FAILOVERS,
     millis: 30_000,

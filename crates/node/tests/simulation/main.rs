@@ -140,7 +140,7 @@ fn what_a_majority_has_survives_the_loss_of_one_beside_another_that_is_away() {
 }
 
 #[test]
-fn a_copy_that_forgot_takes_nobodys_place_while_one_that_knows_is_away() {
+fn what_a_majority_has_survives_a_loss_of_memory_beside_another_that_is_failed_over() {
     endure_all(&kinds::FORGETTING);
 }
 

@@ -43,14 +43,20 @@ fn a_demoted_active_that_had_more_than_its_successor_begins_anew() {
     assert_eq!(status(&active).history.log, status(&replica).history.log);
 }
 
+/// An active, and a replica of it over that disk, connected.
+fn pair_on(disk: &Arc<FaultDisk>) -> (Rig, Rig, Pipe) {
+    let active = node(BucketKind::Couchbase, VbRole::Dead);
+    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
+    let replica = node_on(disk.clone(), VbRole::Dead);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    let pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    (active, replica, pipe)
+}
+
 #[test]
 fn a_replica_that_cannot_read_what_it_prepared_is_built_anew() {
     let disk = Arc::new(FaultDisk::new(4, 0));
-    let active = node(BucketKind::Couchbase, VbRole::Dead);
-    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
-    let mut replica = node_on(disk.clone(), VbRole::Dead);
-    replica.bucket.make_replica(VB, 1).unwrap();
-    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    let (active, mut replica, mut pipe) = pair_on(&disk);
     let prepared = set(&active, b"\0k", b"prepared, and to be committed", MAJORITY).unwrap();
     pipe.step(&active, &replica, 1 << 20, usize::MAX);
     replica.flush();
@@ -73,11 +79,7 @@ fn a_replica_that_cannot_even_read_the_key_of_what_it_prepared_is_built_anew() {
     const KEY: &[u8] = b"\0key of what is prepared";
     for restarts in [0, 2] {
         let disk = Arc::new(FaultDisk::new(4, 0));
-        let active = node(BucketKind::Couchbase, VbRole::Dead);
-        active.bucket.activate(VB, 1, both(), active.now()).unwrap();
-        let mut replica = node_on(disk.clone(), VbRole::Dead);
-        replica.bucket.make_replica(VB, 1).unwrap();
-        let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+        let (active, mut replica, mut pipe) = pair_on(&disk);
         let prepared = set(&active, KEY, b"v", MAJORITY).unwrap();
         pipe.step(&active, &replica, 1 << 20, usize::MAX);
         replica.flush();
