@@ -4,22 +4,17 @@ What operations run through is taken out and put back by turns of 20 ms, in one 
 where memory lies, disturbs both alike. What runs beside them is told by the other threads of two nodes: one has all of it, one nothing."""
 
 import os
-import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from settee import ROOT
 from settee.node import PASSWORD, USERNAME, Node, scratch
 from settee.rest import Rest
+from settee.teller import Teller
 
 from . import measure, seeing_report
 from .servers import BUCKET, MEMORY_MB, SetteeEphemeral, wait_for_port
-
-sys.path.insert(0, str(ROOT / "compat" / "console"))
-
-from teller import Teller  # noqa: E402
 
 VALUE_BYTES, CONNECTIONS = 100, 50
 # Threads that carry out operations.
