@@ -1,21 +1,23 @@
 //! Design documents over HTTP: what is stored is given back as it came, and what is answered is known to every node.
 
+use std::sync::Arc;
+
 use axum::{
     body::Bytes,
     http::{HeaderMap, HeaderValue, StatusCode, header},
 };
 use base::BucketUuid;
 use cluster::{
-    BucketInfo, Command, DesignDocument, DesignDocumentChange, Revision,
+    Applied, BucketInfo, ClusterError, Command, DesignDocument, DesignDocumentChange, Revision,
     auth::{Identity, Privilege, privileges},
     design_documents,
 };
 use http::{
-    AuditEvent, AuditKind, Connection, form,
+    AuditEvent, AuditKind, Connection, Gate, form,
     reply::{self, Reply},
 };
 use serde_json::{Value, json};
-use service::Context;
+use service::{Changes, Context};
 use views::refusal::Refusal;
 
 use crate::{
@@ -126,16 +128,17 @@ impl Request<'_> {
             lot: u32::from_be_bytes(lot),
             over,
         };
-        let changes = &self.context.changes;
-        changes.change(Command::ChangeDesignDocument(change)).await.map_err(answer::not_changed)?;
-        self.context.gate.audit(AuditEvent {
+        let event = AuditEvent {
             kind: AuditKind::ViewsChanged,
             user: self.user.clone(),
             peer: Some(self.from.peer),
             subject: format!("{}/{}", self.bucket, self.id()),
             details: what.to_owned(),
-        });
-        Ok(())
+        };
+        let (changes, gate) = (Arc::clone(&self.context.changes), Arc::clone(&self.context.gate));
+        let place = Arc::clone(&self.from.place);
+        let changed = see_through(changes, gate, Command::ChangeDesignDocument(change), event, place).await;
+        changed.map(drop).map_err(answer::not_changed)
     }
 
     /// A change may have waited for long: the sender has lost the right since, or there is another bucket of that name.
@@ -158,6 +161,26 @@ impl Request<'_> {
     fn id(&self) -> String {
         format!("{DESIGN}{}", self.name)
     }
+}
+
+/// Has the cluster agree on a change, and tells auditors how that ended. Both go on when the client goes: the change may be made all the
+/// same. Until then the connection keeps its place, so that clients who come and go have no more changes under way than connections.
+async fn see_through(
+    changes: Arc<dyn Changes>,
+    gate: Arc<dyn Gate>,
+    command: Command,
+    event: AuditEvent,
+    place: impl Send + 'static,
+) -> Result<Applied, ClusterError> {
+    let seen = tokio::spawn(async move {
+        let _place = place;
+        let ended = changes.change(command).await;
+        if let Some(event) = event.of_end(&ended) {
+            gate.audit(event);
+        }
+        ended
+    });
+    seen.await.unwrap_or_else(|panicked| Err(ClusterError::Failed(panicked.to_string())))
 }
 
 /// Whether a body says that it is JSON, with parameters or without.
@@ -184,7 +207,72 @@ fn escaped(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use cluster::Metadata;
+    use http::BoxFuture;
+    use tokio::sync::oneshot;
+
     use super::*;
+
+    /// A cluster that agrees when it is told to.
+    struct Slow(Mutex<Option<oneshot::Receiver<Result<Applied, ClusterError>>>>);
+
+    impl Changes for Slow {
+        fn change(&self, _: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
+            let agreed = self.0.lock().unwrap().take().unwrap();
+            Box::pin(async { agreed.await.unwrap() })
+        }
+    }
+
+    struct Auditors(Mutex<mpsc::Sender<AuditEvent>>);
+
+    impl Gate for Auditors {
+        fn metadata(&self) -> Arc<Metadata> {
+            unreachable!("nothing is judged")
+        }
+
+        fn audit(&self, event: AuditEvent) {
+            self.0.lock().unwrap().send(event).unwrap();
+        }
+    }
+
+    /// What auditors hear of a change whose client has gone before it ended like this, and whether the client's place was kept so long.
+    async fn told(ended: Result<Applied, ClusterError>) -> Option<String> {
+        let (agree, agreed) = oneshot::channel();
+        let (tell, told) = mpsc::channel();
+        let event = AuditEvent {
+            kind: AuditKind::ViewsChanged,
+            user: Identity::anonymous(),
+            peer: None,
+            subject: "app/_design/d".into(),
+            details: "stored".into(),
+        };
+        let place = Arc::new(());
+        let command = Command::SetClusterName("any".into());
+        let (changes, gate) = (Arc::new(Slow(Mutex::new(Some(agreed)))), Arc::new(Auditors(Mutex::new(tell))));
+        let asked = Arc::clone(&changes);
+        let request = tokio::spawn(see_through(changes, gate, command, event, Arc::clone(&place)));
+        while asked.0.lock().unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+        assert_eq!(Arc::strong_count(&place), 2, "the connection is still counted");
+        agree.send(ended).unwrap();
+        while Arc::strong_count(&place) > 1 {
+            tokio::task::yield_now().await;
+        }
+        told.recv().ok().map(|event| event.details)
+    }
+
+    #[tokio::test]
+    async fn a_change_whose_client_has_gone_is_audited_when_it_ends() {
+        assert_eq!(told(Ok(Applied::Done)).await.as_deref(), Some("stored"));
+        let doubtful = told(Err(ClusterError::Failed("nobody has said so in time".into()))).await;
+        assert_eq!(doubtful.as_deref(), Some("stored (asked for, outcome not known)"));
+        assert_eq!(told(Err(ClusterError::NotSupported("refused".into()))).await, None);
+    }
 
     #[test]
     fn names_of_all_kinds_fit_into_a_header() {

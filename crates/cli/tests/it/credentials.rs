@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use base::Status;
+use base::{NodeId, Status};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{KvConnection, Rest};
 use cluster::{
-    NodeInfo, Ports,
+    NodeInfo, NodeReport, Ports,
     auth::{INTERNAL_USER, LoginPort, NodeKey},
     level::LEVEL,
 };
@@ -241,6 +241,26 @@ fn a_node_that_was_failed_over_reads_and_changes_nothing() {
     });
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     assert!(answer.code == 400 && text.contains("was failed over"), "{} {text}", answer.code);
+}
+
+/// By a report that they differ nodes are fenced for good, and by what else is reported of them they lose elections.
+#[test]
+fn a_node_that_was_failed_over_reports_for_itself_alone() {
+    let cluster = Cluster::form(2);
+    let (first, there) = (&cluster.nodes[0], uuid_of_first(&cluster));
+    let had = Copied::from(cluster.dirs[1].path());
+    cluster.command(&["failover", &cluster.nodes[1].rest()]);
+    let reports = |id, uuid: &str| {
+        let report = NodeReport { diverged: (id == 0).then_some(1), ..NodeReport::bare(NodeId(id), uuid.into(), 1) };
+        let (status, answer) = had.asks(first, &there, "report", &serde_json::to_string(&report).unwrap());
+        (status, String::from_utf8_lossy(&answer).into_owned())
+    };
+    eventually("what it reports of itself is heard", || (reports(1, &had.uuid).0 == 200).then_some(()));
+    let (status, answer) = reports(0, &there);
+    assert!(status == 500 && answer.contains("for another one"), "{status} {answer}");
+    // The first one leads: it would have fenced itself with its next report.
+    std::thread::sleep(Duration::from_secs(2));
+    cluster.rest().post("/pools/default", &[("clusterName", "ours")]).unwrap();
 }
 
 #[test]

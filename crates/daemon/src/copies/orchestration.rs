@@ -45,9 +45,9 @@ impl Orchestration {
         let (leadership, reported, differing, began) = Default::default();
         let me = Arc::new(Self { control: Arc::downgrade(control), leadership, reported, differing, began });
         let listener = Arc::clone(&me);
-        control.routes().add(REPORT, move |body| {
+        control.routes().add_for(REPORT, move |from, body| {
             let listener = Arc::clone(&listener);
-            async move { listener.take_encoded(&body).await }
+            async move { listener.take_encoded(from, &body).await }
         });
         me
     }
@@ -92,9 +92,16 @@ impl Orchestration {
         unix + (lease::clock_millis() - clock)
     }
 
-    async fn take_encoded(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
+    /// Takes a report that came from another node. A node speaks for itself alone: one that was failed over reports as well, and others
+    /// are fenced, or lose an election, by what is reported of them.
+    async fn take_encoded(&self, from: Option<NodeId>, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
         let unreadable = |error: serde_json::Error| ClusterError::Failed(error.to_string());
-        let reply = self.take(serde_json::from_slice(body).map_err(unreadable)?).await?;
+        let report: NodeReport = serde_json::from_slice(body).map_err(unreadable)?;
+        // While nodes are known by a secret, nobody knows which node reports.
+        if from.is_some_and(|from| from != report.node) {
+            return Err(ClusterError::Failed("a node reports for another one".into()));
+        }
+        let reply = self.take(report).await?;
         serde_json::to_vec(&reply).map_err(unreadable)
     }
 
