@@ -250,7 +250,8 @@ mod tests {
         };
         let place = Arc::new(());
         let command = Command::SetClusterName("any".into());
-        let (changes, gate) = (Arc::new(Slow(Mutex::new(Some(agreed)))), Arc::new(Auditors(Mutex::new(tell))));
+        let (changes, gate) =
+            (Arc::new(Slow(Mutex::new(Some(agreed)))), Arc::new(Auditors(Mutex::new(tell))));
         let asked = Arc::clone(&changes);
         let request = tokio::spawn(see_through(changes, gate, command, event, Arc::clone(&place)));
         while asked.0.lock().unwrap().is_some() {

@@ -5,9 +5,10 @@ use serde_json::Value;
 use crate::table::table;
 
 const COLUMNS: [&str; 7] =
-    ["WHAT", "NOW", "LIMIT", "A DAY", "LIKELY REACHED", "MAYBE AS SOON AS", "FORECASTS WERE OFF BY"];
+    ["WHAT", "FIGURE", "LIMIT", "A DAY", "LIKELY REACHED", "MAYBE AS SOON AS", "FORECASTS WERE OFF BY"];
 
-/// What has a date, has been reached or is not known; a line for all of the rest.
+/// What has a date, has been reached or is not known; a line for all of the rest. Then when it was foretold: figures and limits are of that
+/// moment, which may be minutes ago.
 pub(crate) fn screen(forecasts: &[Value]) -> String {
     let is_shown = |one: &&Value| one["outlook"] != "notInSight" || one["early"].is_string();
     let shown: Vec<Vec<String>> = forecasts.iter().filter(is_shown).map(row).collect();
@@ -19,6 +20,11 @@ pub(crate) fn screen(forecasts: &[Value]) -> String {
         _ if screen.is_empty() => screen += "Nothing runs out as things go now.\n",
         1 => screen += "One other limit is not in sight.\n",
         _ => screen += &format!("{others} other limits are not in sight.\n"),
+    }
+    let newest = forecasts.iter().filter_map(|one| one["madeAt"].as_str()).max();
+    let (day, time) = newest.and_then(|at| at.split_once('T')).unwrap_or_default();
+    if let Some(time) = time.get(..8) {
+        screen += &format!("Foretold on {day} at {time} UTC, by the figures of then.\n");
     }
     screen
 }
@@ -104,5 +110,8 @@ mod tests {
         );
         assert!(lines[3].contains("reached"), "{told}");
         assert_eq!(lines[4], "One other limit is not in sight.");
+        let made = |at: &str| Value::Object([("madeAt".to_owned(), at.into())].into_iter().collect());
+        let two = [made("2026-12-01T08:03:07.123Z"), made("2026-12-01T08:01:00.000Z")];
+        assert!(screen(&two).ends_with("Foretold on 2026-12-01 at 08:03:07 UTC, by the figures of then.\n"));
     }
 }

@@ -22,7 +22,7 @@ pub enum ClientError {
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
     /// The server answered with an error.
-    #[error("{what} failed: {status:?} (0x{code:02x}){}", suffix(body))]
+    #[error("{what} failed: {} (0x{code:02x}){}", name_of(*status), suffix(body))]
     Status {
         /// The operation.
         what: &'static str,
@@ -86,6 +86,10 @@ fn suffix(body: &str) -> String {
     if body.is_empty() { String::new() } else { format!(": {body}") }
 }
 
+fn name_of(status: Option<Status>) -> String {
+    status.map_or_else(|| "a status that is not known".to_owned(), |status| format!("{status:?}"))
+}
+
 impl ClientError {
     /// The status the server answered, if that is what failed.
     #[must_use]
@@ -130,6 +134,7 @@ fn texts_of(json: &Value) -> Vec<String> {
         Value::String(text) => vec![text.clone()],
         Value::Array(list) => list.iter().flat_map(texts_of).collect(),
         Value::Object(members) => match members.get("errors").or_else(|| members.get("reason")) {
+            Some(Value::Object(errors)) => errors.iter().flat_map(of_parameter).collect(),
             Some(errors) => texts_of(errors),
             None => members
                 .iter()
@@ -144,6 +149,12 @@ fn texts_of(json: &Value) -> Vec<String> {
     }
 }
 
+/// What is wrong with a parameter, by its name: "The value must be supplied" does not say which.
+fn of_parameter((name, error): (&String, &Value)) -> Vec<String> {
+    let texts = texts_of(error).into_iter();
+    texts.map(|text| if name == "_" { text } else { format!("{name}: {text}") }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +163,7 @@ mod tests {
     fn the_servers_words_are_shown_in_whatever_form_they_come() {
         let shown = |body: &str| reasons(body).unwrap_or_default();
         assert_eq!(shown(r#"["a","b"]"#), "a; b");
-        assert_eq!(shown(r#"{"errors":{"_":"no","x":"bad"}}"#), "no; bad");
+        assert_eq!(shown(r#"{"errors":{"_":"no","x":"bad"}}"#), "no; x: bad");
         assert_eq!(shown(r#"{"mismatch":1}"#), "mismatch");
         assert_eq!(shown(r#"{"error":"not_found","reason":"missing"}"#), "missing");
         assert_eq!(shown("plain\n"), "plain");
@@ -161,7 +172,7 @@ mod tests {
             let (method, path, body) = ("POST", "/p".to_owned(), body.to_owned());
             ClientError::Rest { method, path, code, body }.to_string()
         };
-        assert_eq!(refused(400, r#"{"errors":{"x":"Too large."}}"#), "POST /p answered 400: Too large.");
+        assert_eq!(refused(400, r#"{"errors":{"x":"Too large."}}"#), "POST /p answered 400: x: Too large.");
         assert_eq!(refused(500, ""), "POST /p answered 500");
     }
 }

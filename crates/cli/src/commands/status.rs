@@ -5,10 +5,7 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::{
-    Failure,
-    cluster::{Access, Session},
-};
+use super::cluster::{Access, Session, Unshown};
 use crate::{outlook, table::table};
 
 /// Say whether a cluster is well
@@ -18,11 +15,12 @@ EXIT CODES
   0  healthy
   1  warnings: an alert, a node that warms up, copies that a rebalance has yet to make
   2  unhealthy: a critical alert, a node that is not heard of, or no node that answers
+  3  not known: a node answers, and does not let you see it (a wrong password, a missing right)
 
 EXAMPLES
   settee status -u admin
   settee status --json -u admin | jq .problems
-  settee status -u admin >/dev/null || page-somebody")]
+  settee status -u admin >/dev/null; [ $? -eq 2 ] && page-somebody")]
 pub(crate) struct Args {
     #[command(flatten)]
     access: Access,
@@ -39,6 +37,9 @@ enum Health {
     Warnings = 1,
     Unhealthy = 2,
 }
+
+/// The exit code where the cluster does not let the user see how it is.
+const NOT_KNOWN: u8 = 3;
 
 impl Health {
     const fn word(self) -> &'static str {
@@ -60,7 +61,7 @@ struct Seen {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match args.access.open().and_then(|session| Seen::of(&session)) {
+    match args.access.find().and_then(|session| Seen::of(&session)) {
         Ok(seen) => {
             let problems = problems(&seen);
             if args.json {
@@ -70,28 +71,32 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
             ExitCode::from(health(&problems) as u8)
         }
-        Err(failure) => {
+        Err(unshown) => {
+            let (word, code) = if unshown.is_refused {
+                ("unknown", NOT_KNOWN)
+            } else {
+                (Health::Unhealthy.word(), Health::Unhealthy as u8)
+            };
             if args.json {
-                let text = failure.to_string();
-                let problem = json!({ "health": Health::Unhealthy.word(), "text": text });
-                println!("{}", json!({ "health": Health::Unhealthy.word(), "problems": [problem] }));
+                let problem = json!({ "health": word, "text": unshown.failure.to_string() });
+                println!("{}", json!({ "health": word, "problems": [problem] }));
             }
-            eprintln!("settee: {failure}");
-            ExitCode::from(Health::Unhealthy as u8)
+            eprintln!("settee: {}", unshown.failure);
+            ExitCode::from(code)
         }
     }
 }
 
 impl Seen {
-    fn of(session: &Session) -> Result<Self, Failure> {
+    fn of(session: &Session) -> Result<Self, Unshown> {
         Ok(Self {
-            pool: session.get("/pools/default")?,
-            buckets: session.get("/pools/default/buckets?skipMap=true")?,
-            alerts: session.get("/settee/alerts")?,
-            objectives: session.get("/settee/slo")?,
+            pool: session.show("/pools/default")?,
+            buckets: session.show("/pools/default/buckets?skipMap=true")?,
+            alerts: session.show("/settee/alerts")?,
+            objectives: session.show("/settee/slo")?,
             // A node of an older version has none.
             forecasts: session
-                .get("/settee/forecast")
+                .show("/settee/forecast")
                 .ok()
                 .and_then(|told| told["forecasts"].as_array().cloned())
                 .unwrap_or_default(),

@@ -251,7 +251,8 @@ fn a_node_that_was_failed_over_reports_for_itself_alone() {
     let had = Copied::from(cluster.dirs[1].path());
     cluster.command(&["failover", &cluster.nodes[1].rest()]);
     let reports = |id, uuid: &str| {
-        let report = NodeReport { diverged: (id == 0).then_some(1), ..NodeReport::bare(NodeId(id), uuid.into(), 1) };
+        let report =
+            NodeReport { diverged: (id == 0).then_some(1), ..NodeReport::bare(NodeId(id), uuid.into(), 1) };
         let (status, answer) = had.asks(first, &there, "report", &serde_json::to_string(&report).unwrap());
         (status, String::from_utf8_lossy(&answer).into_owned())
     };

@@ -13,7 +13,7 @@ mod watch;
 use clap::Subcommand;
 
 use super::Failure;
-pub(in crate::commands) use session::{Access, Session, failed};
+pub(in crate::commands) use session::{Access, Session, Unshown, failed};
 
 const EXAMPLES: &str = "\
 EXAMPLES

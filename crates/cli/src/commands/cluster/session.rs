@@ -35,6 +35,20 @@ pub(in crate::commands) struct Session {
     address: String,
 }
 
+/// Why a cluster does not show something.
+pub(in crate::commands) struct Unshown {
+    pub(in crate::commands) failure: Failure,
+    /// It answers, and the login is wrong or has not the right.
+    pub(in crate::commands) is_refused: bool,
+}
+
+impl Unshown {
+    fn by(doing: impl std::fmt::Display, error: ClientError) -> Self {
+        let is_refused = matches!(error, ClientError::Rest { code: 401 | 403, .. });
+        Self { failure: failed(doing, error), is_refused }
+    }
+}
+
 /// A node as REST shows it.
 #[derive(Clone)]
 pub(in crate::commands) struct Node(pub(in crate::commands) Value);
@@ -47,7 +61,12 @@ impl Access {
 
     /// Finds a node that answers.
     pub(in crate::commands) fn open(&self) -> Result<Session, Failure> {
-        let (rest, _) = self.first("its cluster", |rest| rest.get("/pools/default"))?;
+        self.find().map_err(|unshown| unshown.failure)
+    }
+
+    /// The same, for a caller that tells a cluster that is not there from one that does not let it in.
+    pub(in crate::commands) fn find(&self) -> Result<Session, Unshown> {
+        let (rest, _) = self.look("its cluster", |rest| rest.get("/pools/default"))?;
         let address = rest.address.clone();
         Ok(Session { rest, access: self.clone(), address })
     }
@@ -58,15 +77,24 @@ impl Access {
         what: impl std::fmt::Display,
         ask: impl Fn(&Rest) -> client::Result<T>,
     ) -> Result<(Rest, T), Failure> {
+        self.look(what, ask).map_err(|unshown| unshown.failure)
+    }
+
+    fn look<T>(
+        &self,
+        what: impl std::fmt::Display,
+        ask: impl Fn(&Rest) -> client::Result<T>,
+    ) -> Result<(Rest, T), Unshown> {
         let mut last = None;
         for host in &self.host {
             let rest = self.rest(&with_port(host));
             match ask(&rest) {
                 Ok(shown) => return Ok((rest, shown)),
-                Err(error) => last = Some(failed(format_args!("{host} does not show {what}"), error)),
+                Err(error) => last = Some(Unshown::by(format_args!("{host} does not show {what}"), error)),
             }
         }
-        Err(last.unwrap_or_else(|| Failure("--host names no node".into())))
+        let nowhere = || Unshown { failure: Failure("--host names no node".into()), is_refused: false };
+        Err(last.unwrap_or_else(nowhere))
     }
 
     /// An HTTP port of a node, to be talked to with this login.
@@ -97,7 +125,12 @@ impl Session {
     }
 
     pub(in crate::commands) fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.rest.get_json(path).map_err(|error| failed(format_args!("cannot read {path}"), error))
+        self.show(path).map_err(|unshown| unshown.failure)
+    }
+
+    /// What is at that path.
+    pub(in crate::commands) fn show(&self, path: &str) -> Result<Value, Unshown> {
+        self.rest.get_json(path).map_err(|error| Unshown::by(format_args!("cannot read {path}"), error))
     }
 
     pub(in crate::commands) fn post(

@@ -30,7 +30,7 @@ pub(super) const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Target")]
 pub(crate) struct TargetArgs {
-    /// Address of the server, or of one node of the cluster [default: 127.0.0.1]
+    /// Address of the server, or of one node of the cluster [default: the first host of SETTEE_HOST, or 127.0.0.1]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) host: Option<String>,
     /// Port, where --host names none; 11210 for the couchbase protocol, 11211 for memcached's, 6379 for resp
@@ -39,11 +39,11 @@ pub(crate) struct TargetArgs {
     /// What to speak [default: couchbase]
     #[arg(long, value_enum)]
     pub(crate) protocol: Option<ProtocolArg>,
-    /// User name (couchbase protocol)
+    /// User name (couchbase protocol); SETTEE_USERNAME does as well
     #[arg(long, short = 'u', env = "SETTEE_USER")]
     pub(crate) user: Option<String>,
     /// Password
-    #[arg(long, short = 'p', env = "SETTEE_PASSWORD", hide_env_values = true, requires = "user")]
+    #[arg(long, short = 'p', env = "SETTEE_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
     /// Bucket (couchbase protocol) [default: default]
     #[arg(long, short = 'b')]
@@ -95,8 +95,14 @@ impl From<Protocol> for ProtocolArg {
 impl TargetArgs {
     /// `host:port`.
     pub(crate) fn address(&self) -> String {
-        let host = self.host.as_deref().unwrap_or("127.0.0.1");
-        with_port(host, self.port.unwrap_or(self.protocol().port()))
+        let host = self.host.clone().or_else(|| first_host(&std::env::var("SETTEE_HOST").ok()?));
+        with_port(host.as_deref().unwrap_or("127.0.0.1"), self.port.unwrap_or(self.protocol().port()))
+    }
+
+    /// Who sends the load, if anybody. Other commands know administrators by the variable that is looked at last.
+    pub(crate) fn user(&self) -> Option<String> {
+        let is_asked_for = || self.protocol() == Protocol::Couchbase;
+        self.user.clone().or_else(|| std::env::var("SETTEE_USERNAME").ok().filter(|_| is_asked_for()))
     }
 
     /// What is spoken.
@@ -121,7 +127,7 @@ impl TargetArgs {
 
     fn login(&self) -> Login {
         Login {
-            user: self.user.clone().map(|user| (user, self.password.clone().unwrap_or_default())),
+            user: self.user().map(|user| (user, self.password.clone().unwrap_or_default())),
             bucket: Some(self.bucket.clone().unwrap_or_else(|| "default".to_owned())),
             collections: false,
         }
@@ -633,6 +639,17 @@ pub(super) struct AnswerArgs {
     pub(super) quiet: bool,
 }
 
+/// The host that other commands ask first, which name it with the port of REST.
+fn first_host(addresses: &str) -> Option<String> {
+    let first = addresses.split(',').next()?.trim();
+    let first = first.split_once("://").map_or(first, |(_, rest)| rest);
+    let host = match first.rsplit_once(':') {
+        Some((host, _)) if !host.contains(':') || host.ends_with(']') => host,
+        _ => first,
+    };
+    (!host.is_empty()).then(|| host.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -643,6 +660,15 @@ mod tests {
     struct Program {
         #[command(flatten)]
         target: TargetArgs,
+    }
+
+    #[test]
+    fn the_host_of_other_commands_is_known_without_the_port_of_rest() {
+        let found = |addresses: &str| first_host(addresses).unwrap_or_default();
+        assert_eq!(found("10.0.0.1:8091,10.0.0.2:8091"), "10.0.0.1");
+        assert_eq!(found("https://db1.example:18091"), "db1.example");
+        assert_eq!((found("[::1]:8091"), found("::1")), ("[::1]".into(), "::1".into()));
+        assert_eq!((found("db1"), found("")), ("db1".into(), String::new()));
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(super) fn run(target: &TargetArgs, view_port: u16, records: u64) -> Result<Q
     let bucket = target.bucket.as_deref().unwrap_or("default");
     let address = target.address();
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-    let login = target.user.as_deref().map(|user| (user, target.password.as_deref().unwrap_or_default()));
+    let user = target.user();
+    let login = user.as_deref().map(|user| (user, target.password.as_deref().unwrap_or_default()));
     let port = Rest::new(format!("{host}:{view_port}"), login);
     let failed = |error| Failure::doing("phase query has failed", error);
     let began = Instant::now();

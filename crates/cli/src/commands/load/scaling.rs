@@ -210,7 +210,7 @@ fn target(args: &ScalingArgs, command: &mut Command) {
             command.args([flag, value]);
         }
     }
-    for (name, value) in [("SETTEE_USER", &target.user), ("SETTEE_PASSWORD", &target.password)] {
+    for (name, value) in [("SETTEE_USER", &target.user()), ("SETTEE_PASSWORD", &target.password)] {
         if let Some(value) = value {
             command.env(name, value);
         }

@@ -79,7 +79,7 @@ impl Workers {
             addresses.push(workers.start()?);
         }
         let words: Vec<String> = std::env::args().skip(1).collect();
-        let plan = json!({"args": words, "user": args.target.user, "password": args.target.password});
+        let plan = json!({"args": words, "user": args.target.user(), "password": args.target.password});
         Ok((Fleet::muster(&addresses, &plan).map_err(failed)?, workers))
     }
 
