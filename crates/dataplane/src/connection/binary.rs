@@ -220,6 +220,7 @@ impl Binary {
             meter.miss(turn.context.worker, traits.kind);
         }
         let is_drawn = stop.is_of_document();
+        let counts_as = stop.counts_as(traits.kind);
         let flow = self.stop(packet, &request.frame.header, stop, ticket, turn);
         if flow == Flow::Parked {
             let may_go_on = turn.session.has(Feature::UnorderedExecution)
@@ -229,7 +230,7 @@ impl Binary {
             self.requests.blocked |= !may_go_on || self.requests.waiting.is_crowded();
             return if self.requests.blocked { Flow::Parked } else { Flow::Next };
         }
-        turn.context.ran(traits.kind);
+        turn.context.ran(counts_as);
         if is_drawn {
             turn.session.draw(request.key, turn.context);
         }

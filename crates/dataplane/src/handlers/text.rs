@@ -261,7 +261,7 @@ impl TextCall<'_> {
             }
         }
         .and_then(|written| written.map_err(Stop::Status));
-        self.context.ran(kind);
+        self.context.ran(found.as_ref().err().map_or(kind, |stop| stop.counts_as(kind)));
         self.session.draw(key, self.context);
         if matches!(found, Err(Stop::Status(Status::KeyNotFound))) {
             bucket.meter.miss(self.context.worker, kind);
@@ -347,7 +347,7 @@ impl TextCall<'_> {
                 self.context.require_lease()?;
                 self.session.require(privilege, key.key)?;
                 let applied = apply(self, vb, key);
-                self.context.ran(kind);
+                self.context.ran(applied.as_ref().err().map_or(kind, |stop| stop.counts_as(kind)));
                 self.session.draw(key, self.context);
                 if matches!(applied, Err(Stop::Status(Status::KeyNotFound))) {
                     self.session.bucket()?.meter.miss(self.context.worker, kind);

@@ -10,7 +10,7 @@ use engine::{Mutated, Refusal, ScanHold};
 use protocol::binary::Violation;
 
 use crate::{
-    figures::phases::Phase,
+    figures::{meter::OpKind, phases::Phase},
     state::{completion::Completion, errand::Errand},
 };
 
@@ -139,6 +139,13 @@ impl Stop {
     /// Whether what was said before stands: parts of a long answer.
     pub(crate) fn keeps_output(&self) -> bool {
         matches!(self, Self::Park(Stage::RangeScan(stage), _) if stage.keeps_output())
+    }
+
+    /// As what an operation counts that has ended so. One for another node is none of this node's: the client sends it there, where it
+    /// counts.
+    pub(crate) fn counts_as(&self, kind: OpKind) -> OpKind {
+        let is_elsewhere = matches!(self, Self::Status(Status::NotMyVbucket));
+        if is_elsewhere { OpKind::Other } else { kind }
     }
 
     /// Whether it was the document that said no: the request was allowed, and looked at it. Of other requests nobody knows whether

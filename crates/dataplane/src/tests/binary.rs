@@ -571,6 +571,19 @@ fn a_client_is_told_the_time_that_the_histograms_have() {
     assert!(step.contains(&longest), "{longest:?} in {steps:?}");
 }
 
+/// Clients whose map is old send it to the right node next, where it counts.
+#[test]
+fn an_operation_for_another_node_counts_as_no_read() {
+    let node = Node::new();
+    let mut wire = modern(&node);
+    with(&mut wire, set(KEY, b"v"));
+    let reads = || node.latencies("default", OpKind::Get).iter().map(|step| step.count).sum::<u64>();
+    assert_eq!(wire.ask(&Request { vbucket: VbId(64), ..get(KEY) }).status, Status::NotMyVbucket);
+    assert_eq!(reads(), 0);
+    assert_eq!(with(&mut wire, get(KEY)).status, Status::Success);
+    assert_eq!(reads(), 1);
+}
+
 #[test]
 fn flush_empties_where_it_is_allowed_and_quit_says_goodbye() {
     let node = Node::new();

@@ -313,9 +313,8 @@ impl<'a> Run<'a> {
 
     fn next_job(&mut self, node: usize, now: u64) -> Option<Job> {
         let (records, homes, scratch) = (self.records, &*self.homes, &mut self.scratch);
-        self.supply.take(node, now, |index| {
-            scratch.clear();
-            records.key(index, scratch);
+        self.supply.take(node, now, |index, op| {
+            put_key(records, index, op, scratch);
             homes.route(scratch).1
         })
     }
@@ -357,24 +356,22 @@ impl<'a> Run<'a> {
         self.supply.grow(self.homes.count());
         self.ready.resize_with(self.homes.count(), VecDeque::new);
         let (records, homes, scratch) = (self.records, &*self.homes, &mut self.scratch);
-        self.supply.reroute(|index| {
-            scratch.clear();
-            records.key(index, scratch);
+        self.supply.reroute(|index, op| {
+            put_key(records, index, op, scratch);
             homes.route(scratch).1
         });
         for mut job in std::mem::take(&mut self.moved) {
-            let node = self.home(job.index);
+            let node = self.home(job.index, job.op);
             // One request goes to one node: keys that have parted from the first are left out.
             if job.verb == Verb::MultiGet {
-                job.keys = job.keys.iter().copied().filter(|&key| self.home(key) == node).collect();
+                job.keys = job.keys.iter().copied().filter(|&key| self.home(key, job.op) == node).collect();
             }
             self.supply.redirect(job, node);
         }
     }
 
-    fn home(&mut self, index: u64) -> usize {
-        self.scratch.clear();
-        self.records.key(index, &mut self.scratch);
+    fn home(&mut self, index: u64, op: Op) -> usize {
+        put_key(self.records, index, op, &mut self.scratch);
         self.homes.route(&self.scratch).1
     }
 
@@ -440,11 +437,7 @@ impl<'a> Run<'a> {
 
     /// Returns how many bytes of value it carries.
     fn write_one(&mut self, job: &Job, out: &mut Vec<u8>) -> u32 {
-        self.scratch.clear();
-        self.records.key(job.index, &mut self.scratch);
-        if job.op.is_counter() {
-            self.scratch.extend_from_slice(COUNTER_SUFFIX);
-        }
+        put_key(self.records, job.index, job.op, &mut self.scratch);
         let key_end = self.scratch.len();
         match job.verb {
             verb if verb.carries_value() => self.append_value(job),
@@ -792,5 +785,14 @@ impl<'a> Run<'a> {
             *self.tally.failures.entry("connection lost".to_owned()).or_default() += 1;
             self.finish(&job, Class::Failure, None, now);
         }
+    }
+}
+
+/// Puts into `key` what an operation names: the record, or the counter beside it, which may be on another node.
+fn put_key(records: &dyn Records, index: u64, op: Op, key: &mut Vec<u8>) {
+    key.clear();
+    records.key(index, key);
+    if op.is_counter() {
+        key.extend_from_slice(COUNTER_SUFFIX);
     }
 }

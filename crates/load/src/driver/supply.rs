@@ -113,11 +113,11 @@ impl Supply {
     }
 
     /// Puts what waits for a node where it belongs by now; multi-gets stay, because their keys were chosen for one node.
-    pub(super) fn reroute(&mut self, mut node_of: impl FnMut(u64) -> usize) {
+    pub(super) fn reroute(&mut self, mut node_of: impl FnMut(u64, Op) -> usize) {
         let waiting: Vec<_> = self.waiting.iter_mut().map(std::mem::take).collect();
         for (place, list) in waiting.into_iter().enumerate() {
             for job in list {
-                let home = if job.verb == Verb::MultiGet { place } else { node_of(job.index) };
+                let home = if job.verb == Verb::MultiGet { place } else { node_of(job.index, job.op) };
                 self.waiting[home].push_back(job);
             }
         }
@@ -186,13 +186,13 @@ impl Supply {
         unsent
     }
 
-    /// The next operation for `node`, if one is due. `node_of` finds a record's node.
+    /// The next operation for `node`, if one is due. `node_of` finds the node of what an operation does to a record.
     #[inline]
     pub(super) fn take(
         &mut self,
         node: usize,
         now: u64,
-        mut node_of: impl FnMut(u64) -> usize,
+        mut node_of: impl FnMut(u64, Op) -> usize,
     ) -> Option<Job> {
         if let Some(job) = self.waiting[node].pop_front() {
             return Some(job);
@@ -203,7 +203,7 @@ impl Supply {
             }
             let job = self.draw(now, &mut node_of)?;
             self.outstanding += 1;
-            let home = if self.waiting.len() == 1 { 0 } else { node_of(job.index) };
+            let home = if self.waiting.len() == 1 { 0 } else { node_of(job.index, job.op) };
             if home == node {
                 return Some(job);
             }
@@ -211,7 +211,7 @@ impl Supply {
         }
     }
 
-    fn draw(&mut self, now: u64, node_of: &mut impl FnMut(u64) -> usize) -> Option<Job> {
+    fn draw(&mut self, now: u64, node_of: &mut impl FnMut(u64, Op) -> usize) -> Option<Job> {
         self.see_time(now);
         if self.over || (self.pace.is_open() && self.arrivals.due() > now) {
             return None;
@@ -255,14 +255,16 @@ impl Supply {
     }
 
     /// The records of a multi-get: all on the node of the first, because one request goes to one node.
-    fn keys(&mut self, first: u64, node_of: &mut impl FnMut(u64) -> usize) -> Box<[u64]> {
-        let home = node_of(first);
+    fn keys(&mut self, first: u64, node_of: &mut impl FnMut(u64, Op) -> usize) -> Box<[u64]> {
+        let home = node_of(first, Op::MultiGet);
         let mut keys = vec![first];
         let mut draws = self.multi * DRAWS_PER_KEY;
         while keys.len() < self.multi && draws > 0 {
             draws -= 1;
             match self.chooser.next(&mut self.rng) {
-                Some(index) if self.waiting.len() == 1 || node_of(index) == home => keys.push(index),
+                Some(index) if self.waiting.len() == 1 || node_of(index, Op::MultiGet) == home => {
+                    keys.push(index)
+                }
                 Some(_) => {}
                 None => break,
             }
