@@ -31,7 +31,7 @@ pub struct ClusterStatus {
     pub progress: Option<RebalanceView>,
 }
 
-/// A node that elections of a bucket wait for: it may be the only one that knows what was acknowledged.
+/// A node that elections of a bucket wait for: it may be the only one that knows what was acknowledged, or may be serving yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaited {
     /// The bucket, by name.
@@ -40,6 +40,9 @@ pub struct Awaited {
     pub node: NodeId,
     /// How many vBuckets nobody serves meanwhile.
     pub vbs: u32,
+    /// It was failed over, and nobody knows that it serves nothing any more.
+    #[serde(default)]
+    pub may_serve: bool,
 }
 
 /// Replicas of a bucket that cannot follow the copies they shall follow.

@@ -130,7 +130,8 @@ fn replication(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -
 /// Which elections wait for nodes, and which wait no longer.
 fn elections(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -> Vec<Change> {
     let is_in = |status: &ClusterStatus, wait: &Awaited| {
-        status.awaited.iter().any(|one| (&one.bucket, one.node) == (&wait.bucket, wait.node))
+        let what = |wait: &Awaited| (wait.node, wait.may_serve);
+        status.awaited.iter().any(|one| one.bucket == wait.bucket && what(one) == what(wait))
     };
     let begun = after.awaited.iter().filter(|wait| !is_in(before, wait));
     let begun = begun.map(|wait| ("ns_orchestrator", Severity::Warning, waiting(meta, wait)));
@@ -182,6 +183,13 @@ pub(crate) fn outages(meta: &Metadata, status: &ClusterStatus) -> Vec<Notice> {
 
 fn waiting(meta: &Metadata, wait: &Awaited) -> String {
     let node = name(meta, wait.node);
+    if wait.may_serve {
+        return format!(
+            "Nobody takes over {} vBuckets of bucket \"{}\" before {node} is known to serve nothing: it was failed over, and has not \
+             said that it has stopped. Stop or restart {node} if it hangs.",
+            wait.vbs, wait.bucket
+        );
+    }
     format!(
         "Nobody serves {} vBuckets of bucket \"{}\" before {node} is back: it may be the only one that knows their last \
          writes. Failing {node} over ends this, and gives up what only {node} has.",
@@ -333,7 +341,12 @@ mod tests {
     #[test]
     fn an_election_that_waits_says_for_whom_and_what_failing_it_over_costs() {
         let meta = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
-        let wait = Awaited { bucket: "b".into(), node: NodeId(1), vbs: 512 };
+        let wait = Awaited { bucket: "b".into(), node: NodeId(1), vbs: 512, may_serve: false };
+        let hangs = ClusterStatus {
+            awaited: vec![Awaited { may_serve: true, ..wait.clone() }],
+            ..ClusterStatus::default()
+        };
+        assert!(outages(&meta, &hangs)[0].text.contains("before 127.0.0.2:8091 is known to serve nothing"));
         let waits = ClusterStatus { awaited: vec![wait], ..ClusterStatus::default() };
         let events = Events::default();
         events.note_status(&meta, &ClusterStatus::default(), &waits, 7);

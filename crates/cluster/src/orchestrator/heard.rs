@@ -147,6 +147,15 @@ impl Heard {
         knows || waited_ms >= excluded.lease_ms.unwrap_or(UNLEASED_MS)
     }
 
+    /// Nodes that were failed over, whether or not they have come back or left since, and may be serving yet.
+    pub(super) fn unyielded(&self, meta: &Metadata, now_ms: u64) -> impl Iterator<Item = NodeId> {
+        let here = meta.nodes.iter().filter_map(|node| Some((node.id, node.excluded?)));
+        let gone = meta.departed.iter().map(|gone| (gone.node, gone.excluded));
+        let may_serve =
+            move |&(node, excluded): &(NodeId, Exclusion)| !self.has_yielded(node, excluded, now_ms);
+        here.chain(gone).filter(may_serve).map(|(node, _)| node)
+    }
+
     pub(super) fn report(&self, node: NodeId) -> Option<&NodeReport> {
         self.voices.get(&node).map(|voice| &voice.report)
     }

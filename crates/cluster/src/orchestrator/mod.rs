@@ -246,6 +246,24 @@ impl Orchestrator {
         awaited
     }
 
+    /// Nodes that elections have waited for longer than leases take to run out: each was failed over, and may be serving yet. Such a node
+    /// reports, and does not act by what was agreed on. By bucket and node, it is how many vBuckets nobody else serves meanwhile.
+    #[must_use]
+    pub fn unyielded(&self, meta: &Metadata, now_ms: u64) -> BTreeMap<(String, NodeId), u32> {
+        let nodes: Vec<NodeId> = self.heard.unyielded(meta, now_ms).collect();
+        let mut unyielded = BTreeMap::new();
+        for (name, bucket) in meta.buckets.iter().filter(|_| !nodes.is_empty()) {
+            let is_late = |(at, plan): &(usize, &VbPlan)| {
+                self.scene(meta, (bucket, VbId(*at as u16), plan, None), now_ms).is_late()
+            };
+            let late = bucket.vbs.iter().enumerate().filter(is_late).count();
+            if late > 0 {
+                unyielded.extend(nodes.iter().map(|node| ((name.clone(), *node), late as u32)));
+            }
+        }
+        unyielded
+    }
+
     /// How a node is.
     #[must_use]
     pub fn health(&self, node: NodeId, now_ms: u64) -> Health {

@@ -268,9 +268,12 @@ impl Scene<'_> {
     /// a node that has left. Plans do not tell which node has served last. A node may have taken over with a chain that did not
     /// count yet; once it is gone, no plan names it.
     fn is_fenced(&self) -> bool {
-        let here = self.meta.nodes.iter().filter_map(|node| Some((node.id, node.excluded?)));
-        let gone = self.meta.departed.iter().map(|gone| (gone.node, gone.excluded));
-        here.chain(gone).all(|(node, excluded)| self.heard.has_yielded(node, excluded, self.now_ms))
+        self.heard.unyielded(self.meta, self.now_ms).next().is_none()
+    }
+
+    /// Whether an election has taken longer than what is waited for a little while only.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self.plan.phase, VbPhase::Electing { .. }) && self.waited_ms() >= ANSWER_PATIENCE_MS
     }
 
     fn hand_over(&self, active: NodeId, to: NodeId, after: &[NodeId]) -> Option<VbStep> {

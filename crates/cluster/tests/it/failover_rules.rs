@@ -476,6 +476,28 @@ impl Cluster {
     }
 }
 
+/// It goes on to report, so its silence says nothing, and it has no lease that could run out.
+#[test]
+fn it_is_said_which_node_holds_up_elections_because_it_may_serve_yet() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    cluster.set_timeout(false, 5);
+    cluster.run(20_000, &[0, 1, 2, 3]);
+    cluster.stuck = Some((3, cluster.meta.version, false));
+    cluster.fail_over(3);
+    let unyielded = |cluster: &Cluster| -> Vec<u16> {
+        let nodes = cluster.orchestrator.unyielded(&cluster.meta, cluster.now_ms);
+        nodes.keys().map(|(_, node)| node.get()).collect()
+    };
+    cluster.run(5_000, &[0, 1, 2, 3]);
+    assert!(cluster.is_electing() && unyielded(&cluster).is_empty(), "it may be about to say that it knows");
+    cluster.run(10_000, &[0, 1, 2, 3]);
+    assert!(cluster.is_electing());
+    assert_eq!(unyielded(&cluster), [3]);
+    cluster.run(2_000, &[0, 1, 2]);
+    assert!(!cluster.is_electing() && unyielded(&cluster).is_empty());
+}
+
 /// A node that is cut off has not heard that leases are shorter, or that there are none any more.
 #[test]
 fn a_lease_of_earlier_settings_is_waited_for() {

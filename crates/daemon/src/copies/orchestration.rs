@@ -188,8 +188,10 @@ fn status(
 
 /// The nodes that elections wait for.
 fn awaited(orchestrator: &Orchestrator, metadata: &Metadata, now_millis: u64) -> Vec<Awaited> {
-    let all = orchestrator.awaited(metadata, now_millis).into_iter();
-    all.map(|((bucket, node), vbs)| Awaited { bucket, node, vbs }).collect()
+    let silent = orchestrator.awaited(metadata, now_millis).into_iter().map(|wait| (wait, false));
+    let unyielded = orchestrator.unyielded(metadata, now_millis).into_iter().map(|wait| (wait, true));
+    let all = silent.chain(unyielded);
+    all.map(|(((bucket, node), vbs), may_serve)| Awaited { bucket, node, vbs, may_serve }).collect()
 }
 
 /// The replicas that are not fed, where that cannot be put down to a node that is gone.
