@@ -409,18 +409,22 @@ impl Consensus {
             Ok(()) => Ok(()),
             Err(Objection::Nonsense(what)) => Err(StepError::Refused(what.into())),
             Err(Objection::Contradiction) => {
-                self.distrust_log();
+                self.distrust_log(message.from);
                 Err(StepError::Broken(LACKS.into()))
             }
         }
     }
 
     /// This member's log lacks what the member had confirmed. Its leader may change and forget that, and the votes that it has given
-    /// may be lost as well. So it takes no part any more until it is removed and added anew, after a restart either.
-    fn distrust_log(&mut self) {
+    /// may be lost as well. So it takes no part any more until it is removed and added anew, after a restart either. `from` says so: a
+    /// node that does not vote, and was not followed, ends this member's part until a restart only.
+    fn distrust_log(&mut self, from: u64) {
         let last = self.raw.raft.raft_log.last_index();
         self.lacks = Some(last);
         self.give_up(LACKS.into());
+        if !self.heeds(from) {
+            return;
+        }
         let record = (Record::Lacks, codec::encode_place((last, 0)));
         self.out.batches.push(Batch { records: vec![record], ..Batch::default() });
     }

@@ -8,10 +8,26 @@ use std::collections::BTreeSet;
 
 use raft::{
     Raft, StateRole,
-    eraftpb::{Message, MessageType, Snapshot},
+    eraftpb::{Message, MessageType},
 };
 
 use super::mirror::Mirror;
+
+/// No real term or place of a log comes near this: elections and changes count up one at a time.
+const UNREAL: u64 = 1 << 62;
+/// How far a message may go beyond what this member has, from [`UNREAL`] on.
+const UNREAL_STEP: u64 = 1 << 32;
+/// Raft counts on from what it has taken, and must not run over.
+const COUNTABLE_MAX: u64 = 1 << 63;
+
+/// The highest term, or place in the log, that is believed where this member has `own`. A message may bring some members to [`UNREAL`]
+/// and not the others. All of them take what follows from that: members that differ by a few elections understand one another up
+/// to [`COUNTABLE_MAX`].
+const fn believable(own: u64) -> u64 {
+    let start = if own > UNREAL { own } else { UNREAL };
+    let highest = start.saturating_add(UNREAL_STEP);
+    if highest < COUNTABLE_MAX { highest } else { COUNTABLE_MAX }
+}
 
 /// Why a message must not reach Raft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +57,10 @@ pub(super) fn check(message: &Message, raft: &Raft<Mirror>) -> Result<(), Object
         return Ok(());
     }
     let log = &raft.raft_log;
+    let is_far = |index| index > believable(log.last_index());
+    if message.term > believable(raft.term) || is_far(message.index) || is_far(message.commit) {
+        return nonsense("a term, or a place in the log, that no group reaches");
+    }
     match kind {
         MessageType::MsgAppend => check_append(message, raft),
         // One that led in this term before it was restarted, and lost what it had sent, is not meant: Raft ignores them then.
@@ -56,7 +76,7 @@ pub(super) fn check(message: &Message, raft: &Raft<Mirror>) -> Result<(), Object
             nonsense("a vote that was not asked for")
         }
         MessageType::MsgHeartbeat if message.commit > log.last_index() => Err(Objection::Contradiction),
-        MessageType::MsgSnapshot => check_snapshot(message.get_snapshot(), raft.id),
+        MessageType::MsgSnapshot => check_snapshot(message, raft),
         _ => Ok(()),
     }
 }
@@ -82,22 +102,26 @@ fn check_append(message: &Message, raft: &Raft<Mirror>) -> Result<(), Objection>
 }
 
 /// A group begins with its founder alone. So a snapshot that does not name this member is from before it was one.
-fn check_snapshot(snapshot: &Snapshot, member: u64) -> Result<(), Objection> {
-    let metadata = snapshot.get_metadata();
+fn check_snapshot(message: &Message, raft: &Raft<Mirror>) -> Result<(), Objection> {
+    let nonsense = |text| Err(Objection::Nonsense(text));
+    let metadata = message.get_snapshot().get_metadata();
     let (voters, learners) = (&metadata.get_conf_state().voters, &metadata.get_conf_state().learners);
     let ids: BTreeSet<u64> = voters.iter().chain(learners).copied().collect();
     let is_group = !voters.is_empty() && ids.len() == voters.len() + learners.len() && !ids.contains(&0);
     if metadata.index == 0 || metadata.term == 0 || !is_group {
-        return Err(Objection::Nonsense("a snapshot of no group"));
+        return nonsense("a snapshot of no group");
     }
-    if ids.contains(&member) { Ok(()) } else { Err(Objection::Nonsense("a snapshot without this member")) }
+    if metadata.index > believable(raft.raft_log.last_index()) || metadata.term > message.term {
+        return nonsense("a snapshot of a place that no group has reached");
+    }
+    if ids.contains(&raft.id) { Ok(()) } else { nonsense("a snapshot without this member") }
 }
 
 #[cfg(test)]
 mod tests {
     use raft::{
         Config, RawNode,
-        eraftpb::{Entry, HardState},
+        eraftpb::{Entry, HardState, Snapshot},
     };
 
     use super::*;
@@ -127,6 +151,23 @@ mod tests {
 
     fn entry(index: u64, term: u64) -> Entry {
         Entry { index, term, data: b"x".to_vec().into(), ..Entry::default() }
+    }
+
+    /// One message may bring a member there. The others follow it, and elect one of them all the same.
+    #[test]
+    fn members_that_were_brought_to_a_huge_term_go_on_from_it() {
+        let huge = message(MessageType::MsgHeartbeat, UNREAL, |_| {});
+        let mut brought = follower();
+        assert_eq!(check(&huge, &brought.raft), Ok(()));
+        brought.raft.become_follower(UNREAL, 1);
+        for elections in [1, 1_000] {
+            let vote = message(MessageType::MsgRequestVote, UNREAL + elections, |_| {});
+            assert_eq!(check(&vote, &brought.raft), Ok(()));
+            assert_eq!(check(&vote, &follower().raft), Ok(()), "one that has not heard of it");
+        }
+        brought.raft.become_follower(COUNTABLE_MAX, 1);
+        let last = message(MessageType::MsgRequestVote, COUNTABLE_MAX + 1, |_| {});
+        assert!(check(&last, &brought.raft).is_err(), "Raft would run over one day");
     }
 
     #[test]
@@ -160,6 +201,14 @@ mod tests {
             message(MsgSnapshot, 5, snapshot(9, 5, &[0, 2])),
             message(MsgSnapshot, 5, snapshot(9, 5, &[2, 2])),
             message(MsgSnapshot, 5, snapshot(9, 5, &[1])),
+            message(MsgSnapshot, 5, snapshot(9, 6, &[1, 2])),
+            message(MsgSnapshot, 5, snapshot(u64::MAX, 5, &[1, 2])),
+            message(MsgHeartbeat, u64::MAX, |_| {}),
+            message(MsgRequestVote, u64::MAX, |_| {}),
+            message(MsgAppendResponse, u64::MAX, |_| {}),
+            message(MsgTimeoutNow, UNREAL + UNREAL_STEP + 1, |_| {}),
+            message(MsgHeartbeat, 5, |message| message.commit = u64::MAX),
+            message(MsgAppend, 5, |message| (message.index, message.log_term) = (u64::MAX, 5)),
         ];
         for message in nonsense {
             let outcome = check(&message, &node.raft);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use base::NodeId;
 use raft::eraftpb::{Message, MessageType};
 
-use super::{Consensus, StepError, node_id, raft_id};
+use super::{Consensus, StepError, raft_id};
 
 /// Ticks without a leader after which a member takes the word of nodes that were failed over. An election takes twenty
 /// where a majority is there. This leaves room for several, and an attacker only the time in which the cluster can
@@ -61,6 +61,13 @@ impl Consensus {
         from.filter(|from| self.distrusts_excluded() && self.is_out(*from))
     }
 
+    /// Whether that member votes, or is the leader that this one has followed so far. Without the word of a node that still votes there may be
+    /// no majority.
+    pub(super) fn heeds(&self, member: u64) -> bool {
+        let raft = &self.raw.raft;
+        raft.prs().conf().voters().contains(member) || raft.leader_id == member
+    }
+
     /// Looks at the sender of a message.
     ///
     /// # Errors
@@ -71,10 +78,7 @@ impl Consensus {
         if message.term < raft.term {
             return Ok(());
         }
-        // Without the word of a node that still votes there may be no majority.
-        let votes = raft.prs().conf().voters().contains(raft_id(sender));
-        let is_followed = node_id(raft.leader_id) == Some(sender);
-        if votes || is_followed || !self.is_out(sender) || !self.distrusts_excluded() {
+        if self.heeds(raft_id(sender)) || !self.is_out(sender) || !self.distrusts_excluded() {
             return Ok(());
         }
         let kind = message.get_msg_type();
@@ -107,5 +111,50 @@ impl Consensus {
         asked.set_msg_type(MessageType::MsgTimeoutNow);
         self.with_raft(|raw| raw.raft.become_follower(term, raft::INVALID_ID));
         self.step_checked(asked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        consensus::{LogStore as _, Member, MemoryLog, codec, found},
+        metadata::{Metadata, NodeInfo, Ports},
+    };
+
+    fn written(log: &mut MemoryLog, group: &mut Consensus) {
+        let turn = group.turn();
+        log.write(&turn.batches).unwrap();
+        group.written(turn.number);
+    }
+
+    #[test]
+    fn a_node_that_does_not_vote_cannot_end_a_members_part_for_good() {
+        let member = Member {
+            uuid: "n".into(),
+            node: NodeId(0),
+            cluster_uuid: "c".into(),
+            epoch: Default::default(),
+            secret: String::new(),
+            peers: Vec::new(),
+            authority: None,
+        };
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes = vec![NodeInfo::first("n".into(), "h".into(), Ports::default())];
+        metadata.next_node = 1;
+        let mut log = MemoryLog::default();
+        log.write(&[found(&member, &Arc::new(metadata)).unwrap()]).unwrap();
+        let mut group = Consensus::open(&log.load().unwrap(), 1).unwrap();
+        (0..4).for_each(|_| written(&mut log, &mut group));
+        let (from, to) = (raft_id(NodeId(7)), raft_id(NodeId(0)));
+        let mut heartbeat = Message { from, to, term: group.term() + 1, commit: 99, ..Message::default() };
+        heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+        let bytes = codec::encode_message(member.epoch, &heartbeat).unwrap();
+        assert!(matches!(group.step(Some(NodeId(7)), &bytes), Err(StepError::Broken(_))));
+        assert!(group.broken().is_some(), "it may be the leader, if this member's log is old");
+        written(&mut log, &mut group);
+        assert_eq!(Consensus::open(&log.load().unwrap(), 1).unwrap().broken(), None);
     }
 }
