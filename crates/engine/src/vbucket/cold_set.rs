@@ -49,6 +49,11 @@ impl ColdSet {
         self.keys.memory_bytes() + self.anew.as_ref().map_or(0, |anew| anew.keys.memory_bytes())
     }
 
+    /// Whether no key can be among them.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.len() == 0
+    }
+
     /// Whether a key may be among them; false is certain.
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         self.keys.may_contain(hash)

@@ -151,7 +151,9 @@ impl VBucket {
         let replaces_lost = prepare.replaces_lost;
         let key: Box<[u8]> = new.as_ref().key().into();
         let key = HashedKey::new(DocKey::trusted(&key));
-        let (old, is_lost) = if replaces_lost { (None, true) } else { self.replaced_by_decree(key)? };
+        // What could not be read when the prepare was made may have been read since.
+        let is_lost = replaces_lost && self.table.find(key.hash, key.key.encoded()).is_none();
+        let (old, is_lost) = if is_lost { (None, true) } else { self.replaced_by_decree(key)? };
         let seqno = self.publish(env, key, old.as_ref(), new, deferred)?;
         if is_lost {
             self.give_up_lost(key);

@@ -1,6 +1,6 @@
 //! Documents that memory has forgotten: what that costs, and that nothing else tells.
 
-use std::sync::Arc;
+use std::{ops::Bound, sync::Arc};
 
 use crate::support::{Clock, Disk, FaultDisk, Rig, START_SECS, mutation, options};
 use base::{
@@ -9,8 +9,9 @@ use base::{
     manifest::Collection,
 };
 use settee_engine::{
-    BucketChange, BucketOptions, Budget, Change, Counter, Delete, Expiry, MutationSpec, Pool, Refusal, Store,
-    StoreMode, SubdocMutation, ValueForm, Waiter,
+    BucketChange, BucketOptions, Budget, Change, Counter, Delete, Expiry, MutationSpec, Pool, Refusal,
+    ScanId, ScanLimits, ScanOptions, ScanSelection, ScanStep, Store, StoreMode, SubdocMutation, ValueForm,
+    Wait, Waiter,
 };
 
 const KEYS: usize = 20_000;
@@ -248,6 +249,63 @@ fn a_damaged_document_is_not_absent_while_a_durable_write_replaces_it() {
         rig.flush();
         assert_eq!(get(&rig, &key(42)).unwrap(), b"made anew");
     }
+}
+
+/// Damage may be gone again before the write that replaces the document is committed, and a reader bring the document back.
+#[test]
+fn a_document_that_could_be_read_again_gives_way_to_the_durable_write_like_any_other() {
+    let disk = Arc::new(FaultDisk::new(7, 0));
+    let options = BucketOptions {
+        eviction: EvictionPolicy::FullEviction,
+        vbuckets: 1,
+        shards: 1,
+        ..options(BucketKind::Couchbase)
+    };
+    let mut rig = Rig::over(options, Arc::default(), vec![disk.clone()], Clock(0));
+    store(&rig, &key(42), Store::set(b"the value of 42")).unwrap();
+    store(&rig, &key(43), Store::set(b"another one")).unwrap();
+    rig.flush();
+    evict_everything(&rig);
+    assert_eq!(disk.damage(b"the value of 42"), 1);
+    assert_eq!(get(&rig, &key(42)), Err(Status::TemporaryFailure));
+    let anew = Store { durability: DurabilityLevel::PersistToMajority, ..Store::set(b"made anew") };
+    assert!(store_unwaited(&rig, &key(42), anew));
+    // The same bit.
+    assert_eq!(disk.damage(b"|he value of 42"), 1);
+    assert_eq!(get(&rig, &key(42)).unwrap(), b"the value of 42", "it is not committed");
+    rig.flush();
+    let counts = |rig: &Rig| (rig.bucket.stats().curr_items, rig.bucket.stats().evicted);
+    assert_eq!(get(&rig, &key(42)).unwrap(), b"made anew");
+    assert_eq!(counts(&rig), (2, 1), "the other one is on disk only");
+    assert_eq!(scanned(&rig), [key(42), key(43)], "a range scan shows it all the same");
+    evict_everything(&rig);
+    assert_eq!(get(&rig, &key(42)).unwrap(), b"made anew");
+    assert_eq!(get(&rig, &key(43)).unwrap(), b"another one");
+    assert_eq!(counts(&rig), (2, 0));
+}
+
+/// The encoded keys of all documents of the first vBucket, as a range scan shows them.
+fn scanned(rig: &Rig) -> Vec<Vec<u8>> {
+    let waiter = Waiter { worker: 1, connection: 2, ticket: 3 };
+    let options = ScanOptions {
+        collection: CollectionId::DEFAULT,
+        selection: ScanSelection::Range(Bound::Unbounded, Bound::Unbounded),
+        keys_only: true,
+        include_xattrs: false,
+        uuid: None,
+        must_exist: None,
+        name: None,
+    };
+    let hold = rig.bucket.create_scan(VbId(0), ScanId(1), options, waiter, rig.now()).unwrap();
+    while rig.bucket.run_backfills(0, rig.now()).more {}
+    assert_eq!(rig.bucket.scan_created(&hold), Ok(Wait::Ready));
+    drop(hold);
+    let hold = rig.bucket.continue_scan(VbId(0), ScanId(1), waiter).unwrap();
+    let limits = ScanLimits { items_max: u64::MAX, bytes_max: u64::MAX };
+    let mut found = Vec::new();
+    let step = rig.bucket.read_scan(&hold, limits, &mut |key, _| found.push([b"\0", key].concat()));
+    assert_eq!(step, Ok(ScanStep::Complete));
+    found
 }
 
 /// A pass over what has expired on disk only waits while many wait for the disk. It must not keep files from being

@@ -114,7 +114,7 @@ impl Gather {
     /// # Errors
     /// - `NotMyVbucket`
     /// - `TemporaryFailure` while the vBucket is being loaded or closed
-    /// - `NotSupported` when some of its documents are on disk only: the caller has to ask the disk then
+    /// - `NotSupported` when some of its documents may be on disk only: the caller has to ask the disk then
     ///   ([`storage::KvStore::backfill`])
     pub(crate) fn begin(home: &Arc<dyn Home>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
         let (_, shard) = home.at(vb)?;
@@ -122,7 +122,8 @@ impl Gather {
             if v.warming.is_some() {
                 return Err(Status::TemporaryFailure);
             }
-            if v.counts.evicted > 0 {
+            // The count is of no use here: a document that is given up in the place of another one lowers it.
+            if !v.cold.is_empty() {
                 return Err(Status::NotSupported);
             }
             // From here on it stays like that.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use base::{
     DocKey, HashedKey, Now, Seqno, Status, VbId,
-    bucket::{BucketKind, DurabilityLevel},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
 };
 use storage::{FaultFs, KvStore, Options};
 
 use super::*;
 use crate::{
-    Bucket, BucketOptions, Budget, Delete, Durable, Expiry, Mutated, Notifier, Refusal, Store, Waiter, Work,
-    history::told::FeedEnd, memory::item::FREQUENCY_MAX,
+    Bucket, BucketChange, BucketOptions, Budget, Delete, Durable, Expiry, Mutated, Notifier, Refusal, Store,
+    Waiter, Work, history::told::FeedEnd, memory::item::FREQUENCY_MAX,
 };
 
 struct Deaf;
@@ -233,4 +233,27 @@ fn a_gathering_ends_with_the_contents() {
     assert_eq!(gather.step(&*world.bucket, &|_| true), Err(FeedEnd::Reset));
     assert!(gather.finish().is_none());
     assert_eq!(world.bucket.stats().pools.of(crate::Pool::Items), 0);
+}
+
+/// A document that is lost may be taken for another one, which the count then lacks.
+#[test]
+fn a_vbucket_with_a_document_on_disk_only_is_not_gathered_whatever_is_counted() {
+    let mut world = World::new(1, BucketKind::Couchbase);
+    world.write(1, true, DurabilityLevel::None);
+    world.flush();
+    let full = Some(EvictionPolicy::FullEviction);
+    world.bucket.reconfigure(BucketChange {
+        eviction: full,
+        quota_bytes: Some(0),
+        ..BucketChange::default()
+    });
+    while world.bucket.page(world.now, Budget::default()).more {}
+    {
+        let mut v = world.bucket.slot(VB).unwrap().0.vb.lock();
+        assert_eq!(v.counts.evicted, 1);
+        v.give_up_lost(HashedKey::new(DocKey::trusted(b"\0another key")));
+        assert_eq!(v.counts.evicted, 0);
+    }
+    let options = GatherOptions { above: Seqno(0), tombstones: false, prepares: false };
+    assert_eq!(begin(&world.bucket, options).err(), Some(Status::NotSupported));
 }
