@@ -6,6 +6,9 @@
 //! the hash that has been settled the table and the cold keys are right. For hashes beyond it requests ask the disk, as
 //! in any vBucket being loaded.
 //!
+//! An earlier attempt may have loaded part of the shard in the disk's order: the bucket kept all keys then, and the disk could not
+//! be read to the end. What that left in the tables may be superseded, and nothing that is read here would tell. So it leaves first.
+//!
 //! Memory meanwhile: what a backfill takes, and the keys of one vBucket.
 //!
 //! A vBucket that cannot be read throughout is loaded like one of a bucket that keeps all keys ([`crate::background::warmup`]).
@@ -19,6 +22,7 @@ use crate::{
     api::pressure::Pool,
     background::warmup,
     bucket::Bucket,
+    memory::{hash_table::ScanPosition, item::ItemRef},
     shard::{Env, Shard},
     vbucket::{VBucket, system_events::is_system_key},
 };
@@ -113,6 +117,33 @@ impl Bucket {
         }
         env.shard.warm.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Takes out of a shard's tables what an earlier attempt has left there and a table is not believed about.
+    pub(crate) fn forget_unsettled(&self, env: &Env<'_>) {
+        // Order matters: compaction that takes a table's lock after this sees it, and puts nothing behind the search.
+        env.shard.takes_in.store(false, Ordering::Release);
+        for (slot, shard) in self.vbs_of(env.shard).filter_map(|vb| self.slot(vb).ok()) {
+            let mut position = Some(ScanPosition::default());
+            while let Some(from) = position {
+                let mut deferred = self.deferred(shard);
+                let mut v = slot.vb.lock();
+                let mut leaving = Vec::new();
+                position = v.table.scan(from, CHUNK, &mut |item| {
+                    let key = HashedKey::new(DocKey::trusted(item.key()));
+                    if !v.vouches_for(key, Some(item.seqno())) {
+                        leaving.push(item.id());
+                    }
+                });
+                for id in leaving {
+                    // SAFETY: the id comes from a scan of this table under the lock that is still held.
+                    let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
+                    if let Some(gone) = v.drop_written(HashedKey::new(DocKey::trusted(item.key())), item) {
+                        deferred.release(gone);
+                    }
+                }
+            }
+        }
     }
 
     /// Reads a vBucket's newest versions; `None` when the bucket is closed meanwhile.

@@ -161,7 +161,11 @@ impl Liveness for Paced<'_> {
                 return true;
             }
         }
-        if v.warming.is_none() || !self.takes_in.load(Ordering::Relaxed) {
+        // Asked again: warm-up may have begun anew meanwhile, to load newest versions only. Should it scan the store after all, it finds
+        // the copies, which have been part of it since the store asked.
+        let is_asked_for =
+            self.takes_in.load(Ordering::Relaxed) && self.env.shard.takes_in.load(Ordering::Acquire);
+        if v.warming.is_none() || !is_asked_for {
             return false;
         }
         let with_value = self.bucket.mem_used() < self.bucket.watermarks().1;

@@ -77,8 +77,12 @@ impl Bucket {
         for other in &self.shards {
             self.begin_collections(other, now)?;
         }
+        let evicts_keys = self.settings.eviction() == EvictionPolicy::FullEviction;
+        if evicts_keys {
+            self.forget_unsettled(&env);
+        }
         self.load_hot_keys(&env, &**store, pause);
-        if self.settings.eviction() == EvictionPolicy::FullEviction {
+        if evicts_keys {
             return self.warm_up_cold(&env, &**store, pause).map(|()| false);
         }
         shard.has_missed.store(false, Ordering::Release);

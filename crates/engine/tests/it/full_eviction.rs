@@ -1,6 +1,9 @@
 //! Documents that memory has forgotten: what that costs, and that nothing else tells.
 
-use std::{ops::Bound, sync::Arc};
+use std::{
+    ops::{Bound, Range},
+    sync::Arc,
+};
 
 use crate::support::{Clock, Disk, FaultDisk, Rig, START_SECS, mutation, options};
 use base::{
@@ -306,6 +309,56 @@ fn scanned(rig: &Rig) -> Vec<Vec<u8>> {
     let step = rig.bucket.read_scan(&hold, limits, &mut |key, _| found.push([b"\0", key].concat()));
     assert_eq!(step, Ok(ScanStep::Complete));
     found
+}
+
+/// The bucket kept all keys, the disk failed half-way, and the operator had the bucket evict keys. What the first attempt left in memory
+/// may be superseded on disk.
+#[test]
+fn what_a_loading_that_failed_has_left_is_not_believed_by_one_that_evicts_keys() {
+    const EACH: usize = 100;
+    let mut rig = Rig::new(BucketOptions { vbuckets: 2, ..options(BucketKind::Couchbase) });
+    let delete = |rig: &Rig, number: usize| {
+        let delete = Delete::default();
+        rig.run(&key(number), |bucket, vb, key| bucket.delete(vb, key, &delete, rig.now())).unwrap();
+    };
+    let (overwritten, revived, deleted) = (0..EACH, EACH..2 * EACH, 2 * EACH..3 * EACH);
+    let write = |rig: &Rig, numbers: &Range<usize>, value: &[u8]| {
+        for number in numbers.clone() {
+            store(rig, &key(number), Store::set(value)).unwrap();
+        }
+    };
+    write(&rig, &(0..3 * EACH), b"first");
+    rig.flush();
+    write(&rig, &overwritten, b"second");
+    revived.clone().chain(deleted.clone()).for_each(|number| delete(&rig, number));
+    rig.flush();
+    write(&rig, &revived, b"second");
+    rig.flush();
+    let mut rig = rig.crash();
+    let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+    rig.bucket.reconfigure(quota(0));
+    for shard in 0..2 {
+        rig.stores[shard].end_next_scan_after(3 * EACH / 2);
+        assert!(rig.bucket.warm_up(shard, rig.now()).is_err(), "half-way");
+    }
+    let full = Some(EvictionPolicy::FullEviction);
+    rig.bucket.reconfigure(BucketChange { eviction: full, ..BucketChange::default() });
+    rig.options.eviction = EvictionPolicy::FullEviction;
+    let check = |rig: &Rig| {
+        rig.warm_up();
+        for number in overwritten.clone().chain(revived.clone()) {
+            assert_eq!(get(rig, &key(number)).as_deref(), Ok(&b"second"[..]), "{number}");
+        }
+        for number in deleted.clone() {
+            assert_eq!(get(rig, &key(number)), Err(Status::KeyNotFound), "{number}");
+        }
+        assert_eq!(rig.bucket.stats().curr_items, 2 * EACH as u64);
+    };
+    check(&rig);
+    rig.clean_up();
+    check(&rig);
+    rig.flush();
+    check(&rig.crash());
 }
 
 /// A pass over what has expired on disk only waits while many wait for the disk. It must not keep files from being

@@ -31,8 +31,15 @@ struct Inner {
     unreadable: bool,
     unreachable: bool,
     resets: BTreeMap<VbId, u32>,
+    /// Of the next scan: how many records can be read before the disk does not answer.
+    readable_records: Option<usize>,
     hints: Option<Vec<u8>>,
     stats: StoreStats,
+}
+
+fn no_answer() -> StoreError {
+    let source = std::io::Error::other("by order of a test");
+    StoreError::Io { action: "read", file: "memory".into(), source }
 }
 
 /// Something to happen in the middle of a read.
@@ -80,6 +87,11 @@ impl MemStore {
     /// Whether the disk does not answer.
     pub(crate) fn set_unreachable(&self, unreachable: bool) {
         self.inner.lock().unreachable = unreachable;
+    }
+
+    /// The next scan fails after so many records.
+    pub(crate) fn end_next_scan_after(&self, records: usize) {
+        self.inner.lock().readable_records = Some(records);
     }
 
     /// The next read (`get_at`, `lookup`, a record of `scan`, the beginning of a backfill) is followed by this before its caller sees the result.
@@ -190,8 +202,7 @@ impl Inner {
 
     fn readable(&self) -> Result<(), StoreError> {
         if self.unreachable {
-            let source = std::io::Error::other("by order of a test");
-            return Err(StoreError::Io { action: "read", file: "memory".into(), source });
+            return Err(no_answer());
         }
         if self.unreadable {
             return Err(StoreError::Corrupt {
@@ -337,7 +348,11 @@ impl KvStore for MemStore {
         // In an order that is neither that of the seqnos nor its reverse.
         let mut order: Vec<usize> = (0..records.len()).collect();
         order.sort_by_key(|index| key_hash(&index.to_le_bytes()));
-        for (of, record) in order.into_iter().filter_map(|index| records.get(index)) {
+        let readable = self.inner.lock().readable_records.take();
+        for (read, (of, record)) in order.into_iter().filter_map(|index| records.get(index)).enumerate() {
+            if readable.is_some_and(|readable| read >= readable) {
+                return Err(no_answer());
+            }
             if vb.is_some_and(|vb| vb != *of) || record.meta.seqno < from {
                 continue;
             }
