@@ -12,9 +12,12 @@
 //!
 //! So no key is missing from the new list, and none is taken off it that is not there. A key whose document was deleted since
 //! the keys were read may be on it: that makes a look-up. The pass can end at any time without harm.
+//!
+//! It ends early where many clients wait for the disk, or the disk cannot be read for the moment. It reads every key of the vBucket, so it
+//! is not begun anew at once.
 
 use base::{DocKey, Now, Seqno, VbId};
-use storage::{BackfillOptions, RecordKind};
+use storage::{BackfillOptions, RecordKind, StoreError};
 
 use crate::{
     api::pressure::Pool,
@@ -33,6 +36,8 @@ const CHUNK: usize = 64;
 const STEP_KEYS: usize = 4096;
 /// Fetches that are queued, from which on a pass is given up: clients go first.
 const QUEUED_MAX: usize = 1_000;
+/// After a pass that was given up for the moment, before the next one through its vBucket.
+const REST_MILLIS: u64 = 60_000;
 
 /// How a step of a pass ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,24 +46,40 @@ enum Step {
     /// There is nothing to do for now.
     Wait,
     Done,
+    /// It cannot be done for now.
+    Later,
     /// It cannot be done: the vBucket was emptied, or is damaged.
     GiveUp,
+}
+
+impl Step {
+    /// How a pass ends that cannot read on.
+    fn failed(error: &StoreError) -> Self {
+        match error {
+            StoreError::Reset | StoreError::Corrupt { .. } => Self::GiveUp,
+            _ => Self::Later,
+        }
+    }
 }
 
 impl Bucket {
     /// A step of making cold keys anew; whether there is more to do at once.
     pub(crate) fn trim_cold(&self, shard: &Shard, now: Now) -> bool {
         let Some(mut trim) = shard.cold_trim.try_lock() else { return false };
-        let pass = trim.pass.take().or_else(|| trim.search.run(now, || self.begin_trim(shard)));
-        let Some(mut pass) = pass else { return false };
         let is_in_the_way = shard.queued_fetches() >= QUEUED_MAX;
-        let step = if is_in_the_way { Step::Done } else { self.trim_on(shard, &mut pass) };
-        if is_in_the_way {
-            self.with_cold(shard, pass.vb, |v| v.cold.anew = None);
-        }
+        let pass = match trim.pass.take() {
+            None if is_in_the_way => return false,
+            None => trim.search.run(now, || self.begin_trim(shard, now)),
+            pass => pass,
+        };
+        let Some(mut pass) = pass else { return false };
+        let step = if is_in_the_way { Step::Later } else { self.trim_on(shard, &mut pass) };
         match step {
             Step::More | Step::Wait => trim.pass = Some(pass),
             Step::Done => {}
+            Step::Later => self.with_cold(shard, pass.vb, |v| {
+                (v.cold.anew, v.cold.rests_until) = (None, now.mono_millis + REST_MILLIS);
+            }),
             Step::GiveUp => self.with_cold(shard, pass.vb, |v| {
                 // Until as many more mean nothing.
                 (v.cold.anew, v.cold.surplus) = (None, 0);
@@ -78,11 +99,12 @@ impl Bucket {
         shard.pools.exchange(Pool::ColdIndex, before, v.cold.memory_bytes() as u64);
     }
 
-    fn begin_trim(&self, shard: &Shard) -> Option<Pass> {
+    fn begin_trim(&self, shard: &Shard, now: Now) -> Option<Pass> {
         shard.store.as_ref()?;
         self.vbs_of(shard).find_map(|vb| {
             let mut v = self.slot(vb).ok()?.0.vb.lock();
-            if v.warming.is_some() || !v.cold.is_worth_making_anew() {
+            let is_wanted = v.cold.is_worth_making_anew() && v.cold.rests_until <= now.mono_millis;
+            if v.warming.is_some() || !is_wanted {
                 return None;
             }
             let begun_at = v.high_seqno;
@@ -112,7 +134,8 @@ impl Bucket {
                         pass.stage = Stage::Reading(backfill);
                         Step::More
                     }
-                    _ => Step::GiveUp,
+                    Ok(_) => Step::GiveUp,
+                    Err(error) => Step::failed(&error),
                 }
             }
             Stage::Reading(backfill) => {
@@ -137,7 +160,7 @@ impl Bucket {
                         pass.found.sort_unstable_by_key(|entry| entry.hash);
                         pass.stage = Stage::Settling(0);
                     }
-                    Err(_) => return Step::GiveUp,
+                    Err(error) => return Step::failed(&error),
                 }
                 Step::More
             }

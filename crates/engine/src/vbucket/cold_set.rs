@@ -18,6 +18,8 @@ pub(crate) struct ColdSet {
     /// How many of them mean nothing any more, about.
     pub(crate) surplus: u64,
     pub(crate) anew: Option<Box<Anew>>,
+    /// Before it, none is made anew (monotonic milliseconds).
+    pub(crate) rests_until: u64,
 }
 
 /// A list in the making.
@@ -41,7 +43,7 @@ impl Anew {
 impl ColdSet {
     /// None, in one of so many vBuckets.
     pub(crate) fn new(vbuckets: u16) -> Self {
-        Self { keys: ColdKeys::new(vbuckets), surplus: 0, anew: None }
+        Self { keys: ColdKeys::new(vbuckets), surplus: 0, anew: None, rests_until: 0 }
     }
 
     /// Memory that it takes.

@@ -25,15 +25,15 @@ fn rig() -> Rig {
     Rig::over(options, Arc::default(), disks, Clock(0))
 }
 
-fn key(number: usize) -> Vec<u8> {
+pub(super) fn key(number: usize) -> Vec<u8> {
     format!("\0key-{number:08}").into_bytes()
 }
 
-fn store(rig: &Rig, key: &[u8], store: Store<'_>) -> Result<u64, Status> {
+pub(super) fn store(rig: &Rig, key: &[u8], store: Store<'_>) -> Result<u64, Status> {
     rig.run(key, |bucket, vb, key| bucket.store(vb, key, &store, rig.now())).map(|done| done.cas.get())
 }
 
-fn get(rig: &Rig, key: &[u8]) -> Result<Vec<u8>, Status> {
+pub(super) fn get(rig: &Rig, key: &[u8]) -> Result<Vec<u8>, Status> {
     rig.run(key, |bucket, vb, key| bucket.get(vb, key, rig.now(), |view| view.value.to_vec()))
 }
 
@@ -69,7 +69,7 @@ fn store_part(rig: &Rig, key: &[u8]) -> Result<(), Status> {
     rig.run(key, |bucket, vb, key| bucket.subdoc_mutate(vb, key, &mutation, rig.now())).map(|_| ())
 }
 
-fn evict_everything(rig: &Rig) {
+pub(super) fn evict_everything(rig: &Rig) {
     let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
     rig.bucket.reconfigure(quota(0));
     while rig.bucket.page(rig.now(), Budget::default()).more {}

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod closing;
+mod cold_lists;
 mod damage;
 mod durability;
 mod expiry;
