@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{DocKey, HashedKey, Now, Seqno, Status, VbId};
+use base::{DocKey, HashedKey, Now, Seqno, Status, VbId, bucket::EvictionPolicy};
 use storage::{KvStore, Locator, OwnedRecord, RecordKind, StoreError};
 
 use crate::{
@@ -21,7 +21,10 @@ use crate::{
     },
     background::warmup,
     bucket::Bucket,
-    memory::{item::NewItem, item_kind::kept_flags},
+    memory::{
+        item::{NewItem, item_bytes},
+        item_kind::kept_flags,
+    },
     shard::{
         Env, Shard,
         deferred::DeferredEffects,
@@ -31,6 +34,7 @@ use crate::{
         VBucket,
         disk_answers::{DiskAnswer, Loss},
         system_events::is_system_key,
+        version::is_due,
     },
 };
 
@@ -256,9 +260,24 @@ impl Bucket {
                 let collections = self.collections.load();
                 let exists =
                     |record: &OwnedRecord| !collections.is_dropped(DocKey::trusted(&record.key).collection());
-                install_version(v, env, key, record.filter(exists).as_ref(), deferred)
+                let record = record.filter(exists);
+                if record.as_ref().is_some_and(|record| self.is_kept_out(v, env, key, record)) {
+                    return Err(Status::TemporaryFailure);
+                }
+                install_version(v, env, key, record.as_ref(), deferred)
             }
         }
+    }
+
+    /// Whether a document has to stay on disk for want of memory. Where a bucket keeps all keys, one that it had evicted before would
+    /// not leave again. What has expired is about to.
+    fn is_kept_out(&self, v: &VBucket, env: &Env<'_>, key: HashedKey<'_>, record: &OwnedRecord) -> bool {
+        self.settings.eviction() == EvictionPolicy::ValueOnly
+            && v.cold.may_contain(key.hash)
+            && is_document(record)
+            && !is_due(record.meta.expiry, env.now)
+            && v.table.find(key.hash, key.key.encoded()).is_none()
+            && !self.fits_overdraft_now(item_bytes(key.key, record.value.len()))
     }
 
     fn end_fetch(&self, env: &Env<'_>, key: &FetchKey) {

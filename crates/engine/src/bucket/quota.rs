@@ -8,6 +8,9 @@
 //! Between the limit and the quota is the *reserve*. It is for deletions (tombstones are written before they go), touches, and
 //! values that readers bring back from disk. A cache has none, since it can always drop something. Tables grow by doubling, and
 //! no room is asked for what that takes. Where it has used the reserve up, touches overdraw the quota a little.
+//!
+//! A bucket may have evicted keys before it was told to keep all of them. Such a key does not leave memory again once a reader has
+//! brought it back. So readers bring such keys back up to that overdraft only.
 
 use std::sync::atomic::Ordering;
 
@@ -171,6 +174,11 @@ impl Bucket {
             self.page(env.now, HELP);
         }
         self.mem_used() + bytes as u64 <= limit
+    }
+
+    /// Whether so many bytes more overdraw the quota a little at most. Makes no room for them.
+    pub(crate) fn fits_overdraft_now(&self, bytes: usize) -> bool {
+        self.mem_used() + bytes as u64 <= self.overdraft()
     }
 
     fn overdraft(&self) -> u64 {

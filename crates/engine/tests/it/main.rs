@@ -8,6 +8,7 @@ mod closing;
 mod cold_lists;
 mod damage;
 mod durability;
+mod eviction_switched;
 mod expiry;
 mod feed_paths;
 mod full_eviction;
