@@ -1,8 +1,14 @@
 //! Buckets: listing, creating, changing, flushing, dropping, and the configurations clients bootstrap from.
 
 use axum::http::{HeaderValue, StatusCode, header};
+use base::bucket::EvictionPolicy;
 use cluster::{
-    BucketParams, ClusterError, Command, FieldErrors, LegacyParams, auth::Privilege, bucket, config,
+    BucketInfo, BucketParams, ClusterError, Command, FieldErrors, LegacyParams, auth::Privilege, bucket,
+    config,
+};
+use plan::{
+    live::{Live, Verdict, WhatIf},
+    sizing::Rule,
 };
 use serde_json::{Value, json};
 
@@ -153,7 +159,8 @@ fn check_openings(call: &Call, name: &str, params: &mut BucketParams) -> Result<
 }
 
 /// What a bucket would have no room for on the nodes that there are: more copies, or what it cannot eject in less quota. Mutations would
-/// be refused for good. A cut below what is used otherwise is carried out: values leave memory.
+/// be refused for good. The same goes for a bucket that evicts keys and is to keep all of them. A cut below what is used otherwise is
+/// carried out: values leave memory.
 fn too_small(call: &Call, name: &str, params: &BucketParams) -> Vec<(&'static str, String)> {
     let Some(info) = call.meta.buckets.get(name) else { return Vec::new() };
     let copies = params.replicas.map_or(info.copies(), |replicas| usize::from(replicas) + 1);
@@ -165,7 +172,47 @@ fn too_small(call: &Call, name: &str, params: &BucketParams) -> Vec<(&'static st
     let cut = (quota_mb < info.ram_quota_mb).then(|| shortage(info.copies(), quota_mb)).flatten();
     let cut = cut.map(|text| ("ramQuotaMB", format!("RAM quota cannot be set below current usage. {text}")));
     let more = (copies > info.copies()).then(|| shortage(copies, quota_mb)).flatten();
-    cut.into_iter().chain(more.map(|text| ("replicaNumber", text))).collect()
+    let is_switched =
+        info.eviction == EvictionPolicy::FullEviction && params.eviction == Some(EvictionPolicy::ValueOnly);
+    let keys = is_switched.then(|| too_small_for_keys(call, (name, info), copies, quota_mb)).flatten();
+    let all = [cut, more.map(|text| ("replicaNumber", text)), keys.map(|text| ("evictionPolicy", text))];
+    all.into_iter().flatten().collect()
+}
+
+/// Why a bucket that evicts keys cannot keep all of them in memory; nothing where it can. How long keys are is not known of those that
+/// have left memory, so their own bytes are not counted.
+fn too_small_for_keys(
+    call: &Call,
+    (name, info): (&str, &BucketInfo),
+    copies: usize,
+    quota_mb: u64,
+) -> Option<String> {
+    let rule = Rule::SETTEE;
+    let floors = call.figures.of_bucket(name).map(|stats| {
+        let items = stats.items.saturating_add(stats.replica_items);
+        items.saturating_mul(rule.metadata_bytes).max(stats.mem_floor)
+    });
+    let floors: Vec<u64> = floors.collect();
+    let nodes = call.meta.active_nodes().count() as u64;
+    // Nodes that tell no figures are taken to hold as much as the others.
+    let total = floors.iter().sum::<u64>().checked_div(floors.len() as u64)?.saturating_mul(nodes);
+    let live = Live {
+        floor: total as f64 * copies as f64 / info.copies().max(1) as f64,
+        values: 0.0,
+        copies: u32::try_from(copies).unwrap_or(u32::MAX),
+        quota: quota_mb.saturating_mul(MIB) as f64,
+        nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
+    };
+    let need = live.needs(WhatIf::AsItIs, &rule);
+    let least = need.least / f64::from(need.there_are.max(1)) / MIB as f64;
+    (need.verdict() == Verdict::TooSmall).then(|| {
+        format!(
+            "Bucket \"{name}\": with value eviction all keys stay in memory. With headroom their metadata alone need a quota of \
+             {:.0} MiB on each of {nodes} nodes; its quota there is {quota_mb} MiB. Give it more, add nodes, or force it ({}=true).",
+            least.ceil(),
+            sizing::FORCE,
+        )
+    })
 }
 
 async fn delete(call: &Call, name: &str) -> Outcome {

@@ -455,8 +455,10 @@ impl NodeControl for FakeNode {
     fn bucket_stats(&self, name: &str) -> Option<BucketStatsView> {
         // A bucket of that name has so many bytes of keys and metadata, and on disk.
         let heavy = if name == "heavy" { 250 << 20 } else { 0 };
+        // Another one has many documents.
+        let items = if name == "keys" { 4 << 20 } else { 7 };
         Some(BucketStatsView {
-            items: 7,
+            items,
             mem_used: 4096,
             mem_floor: heavy,
             disk_used: heavy,

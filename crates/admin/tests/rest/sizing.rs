@@ -105,6 +105,38 @@ fn a_bucket_is_not_given_copies_or_a_quota_that_it_has_no_room_for_unless_that_i
     assert_eq!(test.node.metadata_now().buckets["heavy"].replicas, 2);
 }
 
+/// Readers would bring keys back that do not leave memory again.
+#[test]
+fn a_bucket_that_evicts_keys_is_not_made_to_keep_more_than_it_has_room_for_unless_that_is_meant() {
+    let test = TestNode::initialized();
+    let create = |name: &str, quota_mb: u64| {
+        let form = format!("name={name}&ramQuotaMB={quota_mb}&replicaNumber=0&evictionPolicy=fullEviction");
+        let created = test.post("/pools/default/buckets", &form);
+        assert_eq!(created.status, 202, "{}", created.body);
+    };
+    create("keys", 200);
+    create("few", 100);
+    let edit = |form: &str| test.post("/pools/default/buckets/keys", form);
+    let refused = |form: &str, quota: &str| {
+        let answer = edit(form);
+        assert_eq!(answer.status, 400, "{form}: {}", answer.body);
+        let text = answer.json()["errors"]["evictionPolicy"].as_str().unwrap_or_default().to_owned();
+        // 69 bytes for each of 4 Mi documents.
+        let arithmetic = format!("need a quota of 364 MiB on each of 1 nodes; its quota there is {quota}");
+        assert!(text.contains(&arithmetic) && text.contains("allowUnderProvisioned=true"), "{text}");
+    };
+    refused("evictionPolicy=valueOnly", "200 MiB.");
+    refused("evictionPolicy=valueOnly&ramQuotaMB=363", "363 MiB.");
+    assert_eq!(edit("evictionPolicy=fullEviction&flushEnabled=1").status, 200, "it is so already");
+    let few = test.post("/pools/default/buckets/few", "evictionPolicy=valueOnly");
+    assert_eq!(few.status, 200, "{}", few.body);
+    let forced = edit("evictionPolicy=valueOnly&allowUnderProvisioned=true");
+    assert_eq!(forced.status, 200, "{}", forced.body);
+    assert_eq!(edit("evictionPolicy=valueOnly").status, 200, "it is so already");
+    assert_eq!(edit("evictionPolicy=fullEviction").status, 200);
+    assert_eq!(edit("evictionPolicy=valueOnly&ramQuotaMB=364").status, 200, "both at once");
+}
+
 #[test]
 fn a_bucket_without_data_is_made_and_changed_at_will() {
     let test = TestNode::initialized();
