@@ -52,6 +52,8 @@ const RECORD_STEP: Budget = Budget { items: 1024, bytes: 1 << 20 };
 const RECORD_REST: u32 = 8;
 /// Pause after a warm-up step that could not read.
 const WARM_UP_RETRY: Duration = Duration::from_secs(1);
+/// After one that found no room it is as long as the step has taken, up to this. Each step reads the shard from the beginning.
+const WARM_UP_RETRY_MAX: Duration = Duration::from_secs(60);
 /// A fetch thread without work looks at its stop flag this often.
 const FETCH_IDLE: Duration = Duration::from_secs(10);
 /// Feeds whose consumers are gone or idle are looked for this often.
@@ -179,7 +181,7 @@ impl BucketThreads {
             }
             let (s, b) = (steps.clone(), Arc::clone(&self.wake_flags));
             self.threads.push(spawn("warm-up", move || {
-                s.warm_up_loop();
+                s.warm_up_loop(&b.recording);
                 s.record_loop(&b.recording);
             })?);
         }
@@ -291,7 +293,7 @@ impl Steps {
         }
     }
 
-    fn warm_up_loop(&self) {
+    fn warm_up_loop(&self, wake_flag: &WakeFlag) {
         lower_priority();
         let bucket = self.bucket.name();
         self.meter.warm_up_begins();
@@ -306,9 +308,17 @@ impl Steps {
                 }
                 working_since.set(Instant::now());
             };
+            let mut has_found_room = true;
             while !self.stopping() {
+                let begin = Instant::now();
                 match self.bucket.warm_up_pausing(shard, self.shared.now(), &pause) {
-                    Ok(true) => {}
+                    Ok(true) => {
+                        if std::mem::take(&mut has_found_room) {
+                            tracing::warn!(bucket, shard, "warm-up finds no room for all keys; trying again");
+                        }
+                        // Woken at the end.
+                        wake_flag.wait(begin.elapsed().clamp(WARM_UP_RETRY, WARM_UP_RETRY_MAX));
+                    }
                     Ok(false) => break,
                     Err(error) => {
                         // Documents stay reachable one by one through fetches; the disk may heal.

@@ -6,7 +6,7 @@
 //! the hash that has been settled the table and the cold keys are right. For hashes beyond it requests ask the disk, as
 //! in any vBucket being loaded.
 //!
-//! An earlier attempt may have loaded part of the shard in the disk's order: the bucket kept all keys then, and the disk could not
+//! An earlier attempt may have loaded part of the shard in the disk's order. The bucket kept all keys then, and the disk could not
 //! be read to the end. What that left in the tables may be superseded, and nothing that is read here would tell. So it leaves first.
 //!
 //! Memory meanwhile: what a backfill takes, and the keys of one vBucket.
@@ -273,7 +273,7 @@ mod tests {
     use storage::{FaultFs, Options};
 
     use super::*;
-    use crate::{BucketOptions, Notifier, Store, Waiter, Work, memory::arena::Purpose};
+    use crate::{BucketChange, BucketOptions, Notifier, Store, Waiter, Work, memory::arena::Purpose};
 
     struct Deaf;
 
@@ -285,13 +285,9 @@ mod tests {
     const DOCUMENTS: u64 = 100;
     const NOW: Now = Now { wall_nanos: 1_800_000_000 * 1_000_000_000, mono_millis: 0 };
 
-    fn open(fs: &FaultFs) -> Arc<Bucket> {
+    fn open(fs: &FaultFs, eviction: EvictionPolicy) -> Arc<Bucket> {
         let log = storage::open(Path::new("/cold"), Arc::new(fs.clone()), Options::default()).unwrap();
-        let options = BucketOptions {
-            vbuckets: 1,
-            eviction: EvictionPolicy::FullEviction,
-            ..BucketOptions::new("cold", 64 << 20)
-        };
+        let options = BucketOptions { vbuckets: 1, eviction, ..BucketOptions::new("cold", 64 << 20) };
         let stores = vec![Arc::new(log) as Arc<dyn KvStore>];
         Bucket::open(options, stores, Arc::default(), Arc::new(Deaf), NOW).unwrap()
     }
@@ -318,10 +314,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_finds_no_room_does_not_end_the_loading_of_a_damaged_vbucket() {
+    /// A disk with so many documents.
+    fn filled() -> FaultFs {
         let fs = FaultFs::new(3);
-        let bucket = open(&fs);
+        let bucket = open(&fs, EvictionPolicy::FullEviction);
         for number in 0..DOCUMENTS {
             let (key, value) = (format!("\0key {number:04}"), format!("value {number:04}"));
             let key = HashedKey::new(DocKey::trusted(key.as_bytes()));
@@ -330,8 +326,40 @@ mod tests {
         while bucket.flush(0, Now { mono_millis: 1_000, ..NOW }).unsynced {}
         drop(bucket);
         fs.crash();
+        fs
+    }
+
+    fn switch(bucket: &Bucket) {
+        let full = Some(EvictionPolicy::FullEviction);
+        bucket.reconfigure(BucketChange { eviction: full, ..BucketChange::default() });
+    }
+
+    #[test]
+    fn a_loading_that_finds_no_room_goes_on_once_the_bucket_evicts_keys() {
+        let fs = filled();
+        let bucket = open(&fs, EvictionPolicy::ValueOnly);
+        exhaust(&bucket.shards[0]);
+        assert!(bucket.warm_up(0, NOW).unwrap() && bucket.warm_up(0, NOW).unwrap());
+        assert!(!bucket.is_warm(), "there is no room");
+        switch(&bucket);
+        assert!(!bucket.warm_up(0, NOW).unwrap() && bucket.is_warm());
+        assert_eq!(bucket.stats().evicted, DOCUMENTS);
+    }
+
+    #[test]
+    fn a_loading_takes_no_more_memory_from_when_on_the_bucket_evicts_keys() {
+        let fs = filled();
+        let bucket = open(&fs, EvictionPolicy::ValueOnly);
+        bucket.reconfigure(BucketChange { quota_bytes: Some(0), ..BucketChange::default() });
+        assert!(!bucket.warm_up_pausing(0, NOW, &|| switch(&bucket)).unwrap() && bucket.is_warm());
+        assert_eq!(bucket.stats().evicted, DOCUMENTS);
+    }
+
+    #[test]
+    fn what_finds_no_room_does_not_end_the_loading_of_a_damaged_vbucket() {
+        let fs = filled();
         flip_a_bit_of(&fs, b"key 0040");
-        let bucket = open(&fs);
+        let bucket = open(&fs, EvictionPolicy::FullEviction);
         exhaust(&bucket.shards[0]);
         while bucket.warm_up(0, NOW).unwrap() {}
         assert!(bucket.slot(VbId(0)).unwrap().0.vb.lock().warming.is_some(), "there is damage");

@@ -52,7 +52,8 @@ pub(crate) enum Loaded {
 }
 
 impl Bucket {
-    /// Loads a shard's documents; true while there is more. One call may read the whole shard, so it wants a thread of
+    /// Loads a shard's documents. True: not all of them have found room in memory. Then it is to be called again after a while, since
+    /// the bucket may have got more room, or evict keys by then. One call may read the whole shard, so it wants a thread of
     /// its own. It holds no lock for long and ends early when the bucket is closed.
     ///
     /// # Errors
@@ -77,20 +78,19 @@ impl Bucket {
         for other in &self.shards {
             self.begin_collections(other, now)?;
         }
-        let evicts_keys = self.settings.eviction() == EvictionPolicy::FullEviction;
-        if evicts_keys {
+        let evicts_keys = || self.settings.eviction() == EvictionPolicy::FullEviction;
+        if evicts_keys() {
             self.forget_unsettled(&env);
-        }
-        self.load_hot_keys(&env, &**store, pause);
-        if evicts_keys {
+            self.load_hot_keys(&env, &**store, pause);
             return self.warm_up_cold(&env, &**store, pause).map(|()| false);
         }
+        self.load_hot_keys(&env, &**store, pause);
         shard.has_missed.store(false, Ordering::Release);
         // Order matters: see [`Liveness::takes_in`](storage::Liveness::takes_in) of compaction's word on what is alive.
         shard.takes_in.store(true, Ordering::Release);
         let (_, low_watermark) = self.watermarks();
         let mut with_values = true;
-        let mut complete = true;
+        let (mut complete, mut is_switched) = (true, false);
         let mut count = 0_u64;
         store.scan_recovered(&mut |vb, record, locator| {
             if count.is_multiple_of(MEMORY_CHECK_RECORDS) {
@@ -101,22 +101,28 @@ impl Bucket {
                 }
                 shard.warmed_items.store(count, Ordering::Relaxed);
                 pause();
+                is_switched = evicts_keys();
             }
             count += 1;
             shard.note_read(record);
             complete &= self.load(&env, vb, record, locator, with_values);
-            !shard.gate.is_closed()
+            !shard.gate.is_closed() && !is_switched
         })?;
         shard.warmed_items.store(count, Ordering::Relaxed);
         if shard.gate.is_closed() {
             return Ok(false);
         }
-        if complete && !shard.has_missed.load(Ordering::Acquire) {
-            let is_sound = store.stats().corrupt_count == 0;
-            self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb, is_sound));
-            shard.takes_in.store(false, Ordering::Release);
-            shard.warm.store(true, Ordering::Release);
+        if is_switched {
+            // By now memory need not hold them all.
+            return self.warm_up_pausing(shard.index, now, pause);
         }
+        if !complete || shard.has_missed.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        let is_sound = store.stats().corrupt_count == 0;
+        self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb, is_sound));
+        shard.takes_in.store(false, Ordering::Release);
+        shard.warm.store(true, Ordering::Release);
         Ok(false)
     }
 
