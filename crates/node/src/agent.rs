@@ -582,11 +582,13 @@ impl BucketPlans {
             let followed = buckets.following(uuid, vb);
             let copy = copies.copy(vb);
             let is_strange = copy.may_lack && self.strangers.contains(&vb);
+            // The copy itself says so only once it is what it shall be. The leader may decide by this report before that.
+            let is_lost = self.is_lost(vb, &copy);
             VbReport {
                 vb,
                 term: copy.term,
                 role: copy.role,
-                unconfirmed: copy.unconfirmed || self.unconfirmed.contains(&vb),
+                unconfirmed: copy.unconfirmed || is_lost || self.unconfirmed.contains(&vb),
                 // Of copies of two lives the one that belongs to this life has what was acknowledged in it.
                 vb_uuid: if is_strange { copy.vb_uuid.of_generation(0) } else { copy.vb_uuid },
                 high_seqno: copy.high_seqno,
@@ -595,7 +597,7 @@ impl BucketPlans {
                 synced: (copy.synced > copy.persisted).then_some(copy.synced),
                 // One that is being made, and has not been fed yet, is none.
                 complete: copy.complete && (self.is_in_chain(vb) || !copy.blank),
-                may_lack: copy.may_lack,
+                may_lack: copy.may_lack || is_lost,
                 to_disk: matches!(self.duty_done(vb), Some(Duty::Lead(topology)) if topology.to_disk),
                 following: copy.role == VbRole::Replica && followed == Some(copy.term),
                 indexing: copy.role == VbRole::Replica && buckets.is_indexing(uuid, vb),

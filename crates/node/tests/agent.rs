@@ -556,6 +556,33 @@ fn a_node_that_is_none_of_the_clusters_any_more_serves_nothing() {
     assert_eq!(node.agent.applied(), 7);
 }
 
+/// The leader hears of it before all of it is carried out, and may be about to do without the other copies.
+#[test]
+fn a_copy_that_has_lost_everything_says_so_from_the_first_report_on() {
+    const MANY: usize = 256;
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let mut node = Node::restarted(B, kind, &[]);
+        let chains = [[A, B], [B, A]].map(|chain| VbPlan::settled(chain.to_vec(), 1));
+        let plans = chains.iter().cycle().take(MANY).cloned().collect();
+        node.metadata.buckets.get_mut("b").unwrap().vbs = Arc::new(plans);
+        assert!(node.step().more, "not all of it is carried out yet");
+        let has_lost = |copy: &VbReport| copy.may_lack || copy.unconfirmed;
+        loop {
+            let reported = node.report();
+            assert_eq!(reported.iter().filter(|copy| has_lost(copy)).count(), MANY, "{kind:?}");
+            if !node.step().more {
+                break;
+            }
+        }
+    }
+    // What was found on disk after a clean stop is whole, whether or not that has been carried out.
+    let mut node = Node::restarted(B, BucketKind::Couchbase, &[A, B]);
+    (0..VBS).for_each(|vb| node.fake.set(vb, Copy { has_contents: true, blank: false, ..WHOLE }));
+    node.fake.is_broken.set(true);
+    assert!(node.step().failed.is_some());
+    assert!(node.report().iter().all(|copy| !copy.may_lack && !copy.unconfirmed));
+}
+
 /// A node that was failed over is asked what it held, though it has no place any more.
 #[test]
 fn what_is_kept_may_have_been_lost_over_a_restart() {
