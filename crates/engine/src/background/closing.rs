@@ -149,9 +149,10 @@ impl Bucket {
     }
 
     /// The state of a vBucket that has a branch and nothing else. The disk learns of it with the first mutation, or now: otherwise the next
-    /// start would know nothing of a copy that is whole.
+    /// start would know nothing of a copy that is whole. A copy that may lack something and of which nothing is known is recorded as
+    /// such a one. The disk may have a branch that it was begun anew on, and the next start would not ask what was lost.
     fn told(&self, vb: VbId) -> Option<(VbId, VbState)> {
         let v = self.slot(vb).ok()?.0.vb.lock();
-        (v.high_seqno == Seqno(0) && !v.is_unheard).then(|| (vb, v.state()))
+        (v.high_seqno == Seqno(0) && (!v.is_unheard || v.may_lack)).then(|| (vb, v.state()))
     }
 }

@@ -49,11 +49,11 @@ impl CopyFacts {
         is_alone || !self.is_partial || self.high_seqno == Seqno(0)
     }
 
-    /// Whether it counts again after a stop that has synced everything. A copy that may lack what it acknowledged would count if its
-    /// stop were taken for a clean one. One of which nothing is known stays such a one, whatever the stop.
+    /// Whether a stop that has synced everything may be taken for a clean one. A copy that may lack what it acknowledged would count then.
+    /// One of which nothing is known stays such a one, whatever the stop. The node takes note of the loss again.
     #[must_use]
     pub fn counts_after_stop(&self) -> bool {
-        !self.may_lack
+        !self.may_lack || self.is_blank()
     }
 
     /// Where it says in a stream request that it is: its last seqno, and the snapshot that lies in. One of which nothing has come is
@@ -105,6 +105,11 @@ mod tests {
         assert!(!CopyFacts { may_lack: true, ..at(3) }.counts_after_stop());
         let blank = CopyFacts { is_unheard: true, ..at(0) };
         assert!(blank.is_blank() && blank.counts_after_stop());
+        assert!(CopyFacts { may_lack: true, ..blank }.counts_after_stop(), "it is found with nothing again");
+        assert!(
+            !CopyFacts { may_lack: true, ..at(0) }.counts_after_stop(),
+            "others may have heard of its branch"
+        );
     }
 
     #[test]

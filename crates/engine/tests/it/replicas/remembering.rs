@@ -136,6 +136,46 @@ fn copies_that_are_none_keep_no_clean_stop_from_counting() {
     assert!(!facts(&node.restart())[0].may_lack);
 }
 
+/// Nobody has the vBucket, or its node was failed over: what the node may have had of it is noted at every start.
+#[test]
+fn copies_that_have_lost_everything_keep_no_clean_stop_from_counting() {
+    for was_dropped in [false, true] {
+        let mut node = with_one_of_two();
+        if was_dropped {
+            node.bucket.make_replica(VbId(1), 1).unwrap();
+            node.bucket.make_dead(VbId(1), 2).unwrap();
+            node.bucket.drop_vb(VbId(1), node.now()).unwrap();
+            node.flush();
+        }
+        for _ in 0..3 {
+            node = node.restart();
+            let [first, second] = [0, 1].map(|vb| node.bucket.vb_status(VbId(vb)).unwrap());
+            assert!(!first.may_lack && !first.blank, "it is whole, though nothing was written");
+            assert!(second.blank, "it is found that nothing is left of it");
+            node.bucket.note_loss(VbId(1)).unwrap();
+            node.bucket.make_dead(VbId(1), 2).unwrap();
+            assert!(node.bucket.vb_status(VbId(1)).unwrap().may_lack);
+            node.bucket.activate(VbId(0), 2, alone(A, 1), node.now()).unwrap();
+        }
+    }
+}
+
+/// A copy that is begun anew has a branch on disk that nobody has heard of. Its terms are those of another life of the group.
+#[test]
+fn a_copy_of_another_life_that_holds_nothing_does_not_count_after_a_clean_stop() {
+    let node = with_one_of_two();
+    let second = VbId(1);
+    node.bucket.make_replica(second, 1).unwrap();
+    let start = node.bucket.replica_begin(second, 1, node.now()).unwrap();
+    node.bucket.replica_rollback(start.inflow, Seqno(0), node.now()).unwrap();
+    assert_eq!(node.bucket.flush(0, node.now()).failed, None);
+    node.bucket.forget_role(second).unwrap();
+    let node = node.restart();
+    let [first, second] = [0, 1].map(|vb| node.bucket.vb_status(VbId(vb)).unwrap());
+    assert!(second.blank, "the node, which knows that it was there, takes note of a loss");
+    assert!(!first.may_lack);
+}
+
 #[test]
 fn an_open_that_fails_makes_no_copy_whole() {
     let couchbase = options(BucketKind::Couchbase);
