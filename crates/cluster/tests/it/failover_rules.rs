@@ -17,6 +17,8 @@ struct Cluster {
     part: Option<(NodeId, VbId)>,
     /// An active copy that was opened after an unclean stop.
     crashed: Option<(NodeId, VbId)>,
+    /// A copy that has lost everything, on a node that was started again and has not carried out its plan.
+    lost: Option<(NodeId, VbId)>,
     /// Whether the copies that are left after a failover say that they have what the new active has.
     follow: bool,
     /// A node that reports, but has not carried out anything since that version of the metadata; whether it says that it stands still.
@@ -36,6 +38,7 @@ impl Cluster {
             now_ms: 1_000_000,
             part: None,
             crashed: None,
+            lost: None,
             follow: false,
             stuck: None,
             set_back: None,
@@ -114,26 +117,28 @@ impl Cluster {
         // Whatever is elected anew, what follows a winner, and what is not whole.
         let plans = self.meta.buckets["b"].vbs.iter().enumerate().map(|(at, plan)| (VbId(at as u16), plan));
         let is_part = |vb| self.part == Some((NodeId(node), vb));
+        let is_lost = |vb| self.lost == Some((NodeId(node), vb));
         let stands = |plan: &VbPlan| matches!(&plan.phase, VbPhase::Electing { among } if among.contains(&NodeId(node)));
         let is_unconfirmed = |vb, plan: &VbPlan| self.crashed == Some((NodeId(node), vb)) && !stands(plan);
         let place = |plan: &VbPlan| plan.chain.iter().position(|&other| other == NodeId(node));
         let follows = |plan: &VbPlan| self.follow && plan.phase.is_settled() && place(plan).is_some();
         let says = |(vb, plan): &(VbId, &VbPlan)| {
-            is_part(*vb) || is_unconfirmed(*vb, plan) || stands(plan) || follows(plan)
+            is_part(*vb) || is_lost(*vb) || is_unconfirmed(*vb, plan) || stands(plan) || follows(plan)
         };
         let role = |vb, plan: &VbPlan| match (is_unconfirmed(vb, plan), follows(plan).then(|| place(plan))) {
+            _ if is_lost(vb) => VbRole::Dead,
             (true, _) => VbRole::Dead,
             (false, Some(Some(0))) => VbRole::Active,
             (false, _) => VbRole::Replica,
         };
         let vbs = plans.filter(says).map(|(vb, plan)| VbReport {
             vb,
-            term: plan.term,
+            term: if is_lost(vb) { 0 } else { plan.term },
             role: role(vb, plan),
             unconfirmed: is_unconfirmed(vb, plan),
             vb_uuid: VbUuid(0),
             high_seqno: Seqno(0),
-            may_lack: false,
+            may_lack: is_lost(vb),
             to_disk: false,
             held: Seqno(0),
             persisted: Seqno(0),
@@ -299,6 +304,21 @@ fn a_node_is_waited_for_while_the_other_copy_is_a_part_only() {
     cluster.part = Some((NodeId(0), VbId(vb as u16)));
     assert!(cluster.run(60_000, &[0, 1]).is_empty());
     cluster.part = None;
+    assert_eq!(cluster.run(1_000, &[0, 1]), [2]);
+}
+
+/// The node was away as well, and was started again with nothing left of the copy. It says so before it acts by the plan's term.
+#[test]
+fn a_node_is_waited_for_while_the_other_copy_has_lost_everything() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    cluster.run(1_000, &[0, 1, 2]);
+    let plans = cluster.meta.buckets["b"].vbs.clone();
+    for place in [0, 1] {
+        let vb = plans.iter().position(|plan| plan.chain[place] == NodeId(2)).unwrap();
+        cluster.lost = Some((plans[vb].chain[1 - place], VbId(vb as u16)));
+        assert!(cluster.run(60_000, &[0, 1]).is_empty(), "{:?}", plans[vb].chain);
+    }
+    cluster.lost = None;
     assert_eq!(cluster.run(1_000, &[0, 1]), [2]);
 }
 
