@@ -31,10 +31,11 @@ mod rights;
 
 pub use changes::{
     Applied, Command, bucket,
-    bucket::{BucketParams, LegacyParams},
-    command::{Initialize, QuotaChange, UserChange},
+    bucket::{BucketChange, BucketParams, LegacyParams},
+    command::{AutoFailoverChange, Initialize, QuotaChange, UserChange},
     design_documents,
     design_documents::DesignDocumentChange,
+    members::EJECTED,
     moves,
     moves::{VbChange, VbStep},
     objectives,

@@ -4,8 +4,9 @@
 //! nodes of the tree above its rows anew. A large index takes long for a bundle, so bundles get larger with it: making them takes
 //! a part of the time only. A crash costs what was not committed, which is fed again.
 //!
-//! While an index commits, queries see nothing new. Some of those that wait for one change after the other would wait for most of a
-//! commit. So while clients send such queries, an index commits less often.
+//! While a thread makes a bundle or a commit, queries see nothing new in any of its indexes. Some of those that wait for one change after the
+//! other would wait for most of it. So while clients send such queries, its indexes commit less often, and bundles that nobody waits for are
+//! made less often as well.
 
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ const MORE_PARTS: u32 = 4;
 const AWAITED_PARTS: u32 = 200;
 /// They come no later than this for that reason: after a crash all since the last one is fed again.
 const AWAITED_MAX: Duration = Duration::from_secs(60);
+/// Bundles that nobody waits for come no later than this because queries wait for something else.
+const AWAITED_SHOW_MAX: Duration = Duration::from_secs(5);
 /// Queries that wait have ceased when for so long none did.
 const AWAITED_LAST: Duration = Duration::from_secs(2);
 
@@ -60,7 +63,7 @@ impl Pacing {
 pub struct Pace {
     unseen: Option<Duration>,
     uncommitted: Option<Duration>,
-    /// When a query last waited for something.
+    /// When a query last waited for something that the index's thread has yet to show, in this index or in another one.
     awaited: Option<Duration>,
     /// How long the last bundle took, and the last commit.
     show_took: Duration,
@@ -88,7 +91,7 @@ impl Pace {
         self.uncommitted.get_or_insert(now);
     }
 
-    /// A query waits for what is not seen yet.
+    /// A query waits for what is not seen yet, of this index or of another one of the same thread.
     pub fn awaits(&mut self, now: Duration) {
         self.awaited = Some(now);
     }
@@ -105,9 +108,19 @@ impl Pace {
         self.commit_took = took.unwrap_or(self.commit_took);
     }
 
-    fn show_after(&self, pacing: &Pacing) -> Duration {
+    /// When what is applied is to be seen.
+    fn show_at(&self, pacing: &Pacing) -> Option<Duration> {
+        let since = self.unseen?;
         let of = |parts: u32| self.show_took * parts.saturating_sub(1);
-        pacing.show_after.max(of(pacing.parts)).max(of(pacing.parts * MORE_PARTS).min(pacing.put_off))
+        let after =
+            pacing.show_after.max(of(pacing.parts)).max(of(pacing.parts * MORE_PARTS).min(pacing.put_off));
+        let latest = of(pacing.parts * MORE_PARTS).min(AWAITED_SHOW_MAX).max(after);
+        Some(self.quiet(since).clamp(since + after, since + latest))
+    }
+
+    /// When queries that wait have ceased; `since` where none did.
+    fn quiet(&self, since: Duration) -> Duration {
+        self.awaited.map_or(since, |awaited| awaited + AWAITED_LAST)
     }
 
     /// When what is applied is to be made durable.
@@ -115,8 +128,7 @@ impl Pace {
         let since = self.uncommitted?;
         let after = pacing.commit_after.max(self.commit_took * pacing.parts.saturating_sub(1));
         let latest = (self.commit_took * AWAITED_PARTS).min(AWAITED_MAX).max(after);
-        let quiet = self.awaited.map_or(since, |awaited| awaited + AWAITED_LAST);
-        Some(quiet.clamp(since + after, since + latest))
+        Some(self.quiet(since).clamp(since + after, since + latest))
     }
 
     /// Whether something was applied that is not seen.
@@ -129,7 +141,6 @@ impl Pace {
     /// due at once.
     #[must_use]
     pub fn due(&self, pacing: &Pacing, now: Duration, awaited: bool, full: bool) -> Due {
-        let since = |begin: Option<Duration>| begin.map(|begin| now.saturating_sub(begin));
         if full {
             return Due::Commit;
         }
@@ -139,7 +150,7 @@ impl Pace {
         match self.commit_at(pacing) {
             Some(at) if now >= at + pacing.commit_held => Due::Commit,
             Some(at) if now >= at => Due::CommitOncePersisted,
-            _ if since(self.unseen).is_some_and(|age| age >= self.show_after(pacing)) => Due::Show,
+            _ if self.show_at(pacing).is_some_and(|at| now >= at) => Due::Show,
             _ => Due::Nothing,
         }
     }
@@ -147,8 +158,7 @@ impl Pace {
     /// When something will be due if nothing else happens.
     #[must_use]
     pub fn next(&self, pacing: &Pacing) -> Option<Duration> {
-        let show = self.unseen.map(|since| since + self.show_after(pacing));
-        show.into_iter().chain(self.commit_at(pacing)).min()
+        self.show_at(pacing).into_iter().chain(self.commit_at(pacing)).min()
     }
 }
 
@@ -233,6 +243,43 @@ mod tests {
             Some(SECOND * 1400),
             "of a large index they come no earlier than before"
         );
+    }
+
+    #[test]
+    fn bundles_that_nobody_waits_for_are_rare_while_queries_wait_for_others() {
+        let mut pace = Pace::default();
+        pace.shown(SECOND / 5);
+        pace.applied(SECOND * 100);
+        let due = |pace: &Pace, tenths: u32| pace.due(&pacing(), SECOND * tenths / 10, false, false);
+        assert_eq!(
+            [1009, 1010].map(|at| due(&pace, at)),
+            [Due::Nothing, Due::Show],
+            "nobody waits for anything"
+        );
+        for tenths in 1005..1038 {
+            pace.awaits(SECOND * tenths / 10);
+            assert_eq!(due(&pace, tenths), Due::Nothing, "{tenths}");
+            assert!(
+                pace.next(&pacing()).is_some_and(|next| next > SECOND * tenths / 10),
+                "nobody looks before"
+            );
+        }
+        pace.awaits(SECOND * 1038 / 10);
+        assert_eq!(due(&pace, 1038), Due::Show, "a fifth of a second in four of them");
+        assert_eq!(pace.due(&pacing(), SECOND * 101, true, false), Due::Show, "a query waits for this one");
+        pace.committed(None);
+        pace.shown(SECOND / 1000);
+        pace.applied(SECOND * 200);
+        pace.awaits(SECOND * 201);
+        assert_eq!(due(&pace, 2010), Due::Show, "a small one is shown as soon as ever");
+        pace.committed(None);
+        pace.shown(SECOND);
+        pace.applied(SECOND * 300);
+        pace.awaits(SECOND * 305);
+        let latest = [3049, 3050].map(|at| due(&pace, at));
+        assert_eq!(latest, [Due::Nothing, Due::CommitOncePersisted], "a commit shows it as well");
+        let rare = Pacing { commit_after: SECOND * 60, ..pacing() };
+        assert_eq!(pace.next(&rare), Some(SECOND * 305), "no later than this");
     }
 
     #[test]

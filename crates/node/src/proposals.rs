@@ -172,7 +172,8 @@ impl Proposing {
         if now < self.again_at {
             return Next::Rest(self.again_at - now);
         }
-        if now >= self.until && self.was_handed {
+        // A node that was paused would have something carried out that was judged long ago.
+        if now >= self.until {
             return Next::GiveUp(GivenUp::TookTooLong);
         }
         self.was_handed = true;
@@ -304,6 +305,8 @@ mod tests {
             "it may be agreed on yet"
         );
         assert_eq!(proposing.next(part(Some(2)), &known(), 3, 17_000), Next::GiveUp(GivenUp::TookTooLong));
+        let paused = self::proposing(0).next(part(Some(2)), &known(), 3, PROPOSAL_MILLIS);
+        assert_eq!(paused, Next::GiveUp(GivenUp::TookTooLong), "it was not handed over in time");
         let apart = Part { takes_part: false, ..part(Some(2)) };
         assert_eq!(proposing.next(apart, &known(), 3, 1), Next::GiveUp(GivenUp::TakesNoPart));
     }

@@ -98,8 +98,12 @@ pub trait NodeControl: Gate {
     fn all_follow(&self) -> BoxFuture<'_, bool>;
     /// Whether another node still has a bucket of that name which this one does not know any more, of the nodes that can be asked.
     fn is_held_elsewhere<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool>;
-    /// Empties a bucket.
-    fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
+    /// Empties the bucket of that name and uuid.
+    fn flush_bucket<'a>(
+        &'a self,
+        name: &'a str,
+        uuid: &'a BucketUuid,
+    ) -> BoxFuture<'a, Result<(), ClusterError>>;
     /// Starts compacting a bucket.
     fn compact_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
     /// Whether the bucket is open and its warm-up done: `healthy` for clients that wait until ready.

@@ -2,7 +2,7 @@
 //! here; the others that Couchbase knows are recorded, and shown as what they are.
 
 use axum::http::Method;
-use cluster::{AutoFailover, ClusterError, Command, FieldErrors};
+use cluster::{AutoFailoverChange, ClusterError, Command, FieldErrors};
 use serde_json::{Value, json};
 
 use super::{settings, unsupported};
@@ -54,14 +54,13 @@ fn show(call: &Call) -> Outcome {
 async fn change(call: &Call) -> Outcome {
     let form = call.form()?;
     let mut errors = FieldErrors::new();
-    let wanted = wanted(&call.meta.auto_failover, &form, &mut errors);
+    let wanted = wanted(&form, &mut errors);
     let recorded: Vec<(String, String)> =
         form.fields().iter().filter(|(name, _)| !DECIDING.contains(&name.as_str())).cloned().collect();
     let recorded = Form::from(recorded);
     settings::recorded(&call.meta, "autoFailover", &recorded, &mut errors);
     ClusterError::unless_empty(errors)?;
-    let AutoFailover { enabled, timeout_secs, max_count, whole_groups, .. } = wanted;
-    let command = Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups };
+    let command = call.meta.change_of_auto_failover(wanted);
     call.change(command, AuditKind::SettingsChanged, "autoFailover", "").await?;
     call.change_setting("autoFailover", |now| {
         let mut errors = FieldErrors::new();
@@ -73,15 +72,11 @@ async fn change(call: &Call) -> Outcome {
     Ok(reply::empty_ok())
 }
 
-/// The settings after a form; what is wrong with it goes into `errors`.
-fn wanted(now: &AutoFailover, form: &Form, errors: &mut FieldErrors) -> AutoFailover {
-    let mut wanted = now.clone();
-    match form.boolean("enabled", errors) {
-        Some(enabled) => wanted.enabled = enabled,
-        None if form.get("enabled").is_none() => {
-            errors.insert("enabled".into(), "The value must be supplied".into());
-        }
-        None => {}
+/// The settings that a form names; what is wrong with it goes into `errors`.
+fn wanted(form: &Form, errors: &mut FieldErrors) -> AutoFailoverChange {
+    let enabled = form.boolean("enabled", errors);
+    if enabled.is_none() && form.get("enabled").is_none() {
+        errors.insert("enabled".into(), "The value must be supplied".into());
     }
     let mut number = |name: &str, range: std::ops::RangeInclusive<u32>| {
         let number: u32 = form.integer(name, errors)?;
@@ -91,16 +86,13 @@ fn wanted(now: &AutoFailover, form: &Form, errors: &mut FieldErrors) -> AutoFail
         }
         Some(number)
     };
-    let timeout = number("timeout", TIMEOUT_SECS);
+    let timeout_secs = number("timeout", TIMEOUT_SECS);
     let max_count = number("maxCount", MAX_COUNT);
-    wanted.timeout_secs = timeout.unwrap_or(wanted.timeout_secs);
-    wanted.max_count = max_count.unwrap_or(wanted.max_count);
-    if wanted.enabled && form.get("timeout").is_none() {
+    let enabled = enabled.unwrap_or_default();
+    if enabled && form.get("timeout").is_none() {
         let text = "enabled is true. A value must be supplied for timeout";
         errors.entry("enabled".into()).or_insert_with(|| text.into());
     }
-    if let Some(whole) = form.boolean("failoverServerGroup", errors) {
-        wanted.whole_groups = whole;
-    }
-    wanted
+    let whole_groups = form.boolean("failoverServerGroup", errors);
+    AutoFailoverChange { enabled, timeout_secs, max_count, whole_groups }
 }

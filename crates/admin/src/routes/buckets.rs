@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use base::bucket::EvictionPolicy;
 use cluster::{
-    BucketInfo, BucketParams, ClusterError, Command, FieldErrors, LegacyParams, auth::Privilege, bucket,
+    BucketChange, BucketInfo, BucketParams, ClusterError, Command, FieldErrors, LegacyParams, auth::Privilege, bucket,
     config,
 };
 use plan::{
@@ -111,7 +111,7 @@ async fn create(call: &Call) -> Outcome {
 }
 
 async fn update(call: &Call, name: &str) -> Outcome {
-    call.bucket(name)?;
+    let uuid = &call.bucket(name)?.uuid;
     let form = call.form()?;
     // As in Couchbase, an edit leaves it as it is, whatever the value is.
     let mut fields = form.fields().to_vec();
@@ -134,7 +134,8 @@ async fn update(call: &Call, name: &str) -> Outcome {
         return Ok(json_ok(&summaries(call, name, Some(&params), &FieldErrors::new())));
     }
     hash_password(&mut params).await?;
-    change(call, name, Command::UpdateBucket { name: name.to_owned(), params }, "changed").await?;
+    let command = call.meta.change_of_bucket(name, uuid, BucketChange::Update(Box::new(params)));
+    change(call, name, command, "changed").await?;
     Ok(reply::empty_ok())
 }
 
@@ -217,7 +218,8 @@ fn too_small_for_keys(
 
 async fn delete(call: &Call, name: &str) -> Outcome {
     let uuid = call.bucket(name)?.uuid.clone();
-    let dropped = call.api.control.submit(Command::DeleteBucket { name: name.to_owned() }).await;
+    let command = call.meta.change_of_bucket(name, &uuid, BucketChange::Delete);
+    let dropped = call.api.control.submit(command).await;
     let now = call.api.control.metadata();
     if now.buckets.get(name).is_some_and(|bucket| bucket.uuid == uuid)
         && let Err(error) = dropped
@@ -225,7 +227,7 @@ async fn delete(call: &Call, name: &str) -> Outcome {
         call.audit_end(&Err::<(), _>(error.clone()), AuditKind::BucketChanged, name, "dropped");
         return Err(error.into());
     }
-    // It is dropped: an error was of another bucket, which could not be opened. Said before anything is waited for, since the client may go.
+    // It is dropped, perhaps by another request: an error was of another bucket, which could not be opened. Said before anything is waited for, since the client may go.
     call.audit(AuditKind::BucketChanged, name, "dropped");
     if call.api.control.all_follow().await {
         return Ok(reply::empty_ok());
@@ -235,11 +237,12 @@ async fn delete(call: &Call, name: &str) -> Outcome {
 }
 
 async fn flush(call: &Call, name: &str) -> Outcome {
-    if !call.bucket(name)?.flush_enabled {
+    let bucket = call.bucket(name)?;
+    if !bucket.flush_enabled {
         let body = json!({ "_": "Flush is disabled for the bucket" });
         return Ok(reply::with_status(StatusCode::BAD_REQUEST, &body));
     }
-    match call.api.control.flush_bucket(name).await {
+    match call.api.control.flush_bucket(name, &bucket.uuid).await {
         // Not now: a rebalance runs, or nodes are missing.
         Err(ClusterError::MembersRefused(text)) => {
             return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!({ "_": text })));

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use axum::http::StatusCode;
 use base::NodeId;
-use cluster::{ClusterError, Command, FailOver, Membership, NodeInfo, Recovery, StartGracefulFailover};
+use cluster::{
+    ClusterError, Command, EJECTED, FailOver, Membership, NodeInfo, Recovery, StartGracefulFailover,
+};
 use serde_json::{Map, Value, json};
 
 use super::{nodes, sizing, unsupported};
@@ -15,7 +17,7 @@ use crate::{
 use http::{
     AuditKind,
     form::Form,
-    reply::{self, Outcome, Refusal, json_ok},
+    reply::{self, Outcome, Refusal, Reply, json_ok},
 };
 
 /// What is answered below `/controller/`.
@@ -156,10 +158,13 @@ async fn recover(call: &Call, fixed: Option<Recovery>) -> Outcome {
     let node = form.get("otpNode").and_then(|name| nodes::by_otp(call, name));
     let node = node.filter(|node| node.membership == Membership::InactiveFailed);
     match (kind, node) {
+        (Some(_), Some(node)) if call.meta.is_ejected(node.id) => Ok(ejected()),
         (Some(kind), Some(node)) => {
             let command = Command::SetRecovery { node: node.id, recovery: Some(kind) };
-            change(call, command, &[node], "recovery of").await?;
-            Ok(json_ok(&json!([])))
+            match change(call, command, &[node], "recovery of").await {
+                Err(ClusterError::MembersRefused(text)) if text == EJECTED => Ok(ejected()),
+                ended => ended.map(|()| json_ok(&json!([]))).map_err(Into::into),
+            }
         }
         (kind, node) => {
             let mut errors = Map::new();
@@ -174,6 +179,11 @@ async fn recover(call: &Call, fixed: Option<Recovery>) -> Outcome {
             Ok(reply::with_status(StatusCode::BAD_REQUEST, &Value::Object(errors)))
         }
     }
+}
+
+/// What is said of a node that the rebalance under way removes: it would go all the same.
+fn ejected() -> Reply {
+    reply::text(StatusCode::SERVICE_UNAVAILABLE, EJECTED)
 }
 
 /// `POST /controller/reFailOver`: a node that was to come back is only failed over again.

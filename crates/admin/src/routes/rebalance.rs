@@ -117,14 +117,14 @@ fn wanted<'a>(call: &'a Call, form: &Form) -> Result<(Vec<&'a NodeInfo>, Vec<Nod
 
 /// `POST /controller/stopRebalance`: stopping what does not run is no error.
 pub(super) async fn stop(call: &Call) -> Outcome {
-    if call.meta.rebalance.is_some() {
-        call.change(
-            Command::StopRebalance { now_ms: now_ms() },
-            AuditKind::ClusterChanged,
-            "rebalance",
-            "stopped",
-        )
-        .await?;
+    if let Some(rebalance) = &call.meta.rebalance {
+        let command = call.meta.stop_of_rebalance(&rebalance.id, now_ms());
+        let stopped = call.change(command, AuditKind::ClusterChanged, "rebalance", "stopped").await;
+        // It may have ended meanwhile, and another one may have begun.
+        let now = call.api.control.metadata();
+        if now.rebalance.as_ref().is_some_and(|now| now.id == rebalance.id) {
+            stopped?;
+        }
     }
     Ok(reply::empty_ok())
 }

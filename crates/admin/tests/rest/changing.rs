@@ -1,6 +1,7 @@
-//! Changes of settings at two nodes at the same time: what was acknowledged is kept, at either node.
+//! Changes at two nodes at the same time: what was acknowledged is kept, at either node, and what was not meant is left alone.
 
-use cluster::Command;
+use base::{BucketUuid, NodeId};
+use cluster::{BucketParams, Command, FailOver, StartRebalance};
 use serde_json::{Value, json};
 use settee_admin::InboxFile;
 
@@ -111,4 +112,81 @@ fn requests_at_one_node_take_turns() {
         }
     });
     assert_eq!(alerts(&test).len(), 32);
+}
+
+#[test]
+fn a_request_about_a_bucket_leaves_the_next_one_of_that_name_alone() {
+    let test = TestNode::initialized();
+    let form = "name=b&ramQuotaMB=100&replicaNumber=0&flushEnabled=1";
+    assert_eq!(test.post("/pools/default/buckets", form).status, 202);
+    let other_makes = |uuid: &str| {
+        let params = BucketParams { ram_quota_mb: Some(100), ..BucketParams::default() };
+        let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid(uuid.into()), params };
+        test.node.meanwhile.lock().unwrap().extend([Command::DeleteBucket { name: "b".into() }, create]);
+    };
+    let bucket = || test.node.metadata_now().buckets["b"].clone();
+    other_makes("u2");
+    let dropped = test.send("DELETE", "/pools/default/buckets/b", ADMIN, None);
+    assert_eq!(dropped.status, 200, "the one that was meant is gone: {}", dropped.body);
+    assert_eq!(bucket().uuid.0, "u2");
+    other_makes("u3");
+    assert_eq!(test.post("/pools/default/buckets/b", "ramQuotaMB=120").status, 404);
+    assert_eq!((bucket().uuid.0, bucket().ram_quota_mb), ("u3".to_owned(), 100));
+}
+
+#[test]
+fn settings_of_automatic_failover_that_a_request_does_not_name_stay() {
+    let test = TestNode::initialized();
+    let settings = || test.node.metadata_now().auto_failover.clone();
+    let other = Command::SetAutoFailover {
+        enabled: true,
+        timeout_secs: settings().timeout_secs,
+        max_count: 9,
+        whole_groups: true,
+    };
+    test.node.meanwhile.lock().unwrap().push(other);
+    assert_eq!(test.post("/settings/autoFailover", "enabled=true&timeout=40").status, 200);
+    let now = settings();
+    assert_eq!((now.timeout_secs, now.max_count, now.whole_groups), (40, 9, true));
+}
+
+#[test]
+fn a_rebalance_that_began_meanwhile_is_not_stopped() {
+    let test = TestNode::initialized();
+    test.node.add_members(1);
+    let start = |id: &str| {
+        let keep = test.node.metadata_now().nodes.iter().map(|node| node.id).collect();
+        Command::StartRebalance(StartRebalance { id: id.into(), keep, eject: Vec::new(), now_ms: 0 })
+    };
+    test.node.apply(&start("r1")).unwrap();
+    let ended = Command::FinishRebalance { id: "r1".into(), now_ms: 1 };
+    test.node.meanwhile.lock().unwrap().extend([ended, start("r2")]);
+    assert_eq!(test.post("/controller/stopRebalance", "").status, 200);
+    let under_way = test.node.metadata_now().rebalance.clone().unwrap();
+    assert_eq!(under_way.id, "r2");
+    assert_eq!(test.post("/controller/stopRebalance", "").status, 200);
+    assert!(test.node.metadata_now().rebalance.is_none());
+}
+
+#[test]
+fn nobody_is_told_that_a_node_comes_back_which_a_rebalance_removes() {
+    let test = TestNode::initialized();
+    test.node.add_members(2);
+    let failed = FailOver { nodes: vec![NodeId(1)], allow_unsafe: false, auto: false };
+    test.node.apply(&Command::FailOver(failed)).unwrap();
+    let keep = vec![NodeId(0), NodeId(2)];
+    let start = StartRebalance { id: "r".into(), keep, eject: vec![NodeId(1)], now_ms: 0 };
+    let start = Command::StartRebalance(start);
+    // The other node has it begin at the same time, or has had it begun before.
+    test.node.meanwhile.lock().unwrap().push(start);
+    for _ in 0..2 {
+        for (path, form) in [("setRecoveryType", "&recoveryType=delta"), ("reAddNode", "")] {
+            let asked = test.post(&format!("/controller/{path}"), &format!("otpNode=ns_1@127.99.0.2{form}"));
+            assert_eq!(asked.status, 503, "{}", asked.body);
+            assert!(asked.body.contains("Stop the rebalance"), "{}", asked.body);
+        }
+    }
+    assert_eq!(test.post("/controller/stopRebalance", "").status, 200);
+    let form = "otpNode=ns_1@127.99.0.2&recoveryType=delta";
+    assert_eq!(test.post("/controller/setRecoveryType", form).status, 200);
 }

@@ -438,7 +438,11 @@ impl NodeControl for FakeNode {
         let is_held = self.lagging.load(Relaxed) > 0;
         Box::pin(async move { is_held })
     }
-    fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
+    fn flush_bucket<'a>(
+        &'a self,
+        name: &'a str,
+        _: &'a BucketUuid,
+    ) -> BoxFuture<'a, Result<(), ClusterError>> {
         self.flushed.lock().unwrap().push(name.into());
         Box::pin(async { Ok(()) })
     }

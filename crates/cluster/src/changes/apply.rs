@@ -58,13 +58,14 @@ impl Metadata {
             Command::AssignServerGroups { assignments } => self.assign_groups(assignments)?,
             Command::StartRebalance(start) => self.start_rebalance(start)?,
             Command::StartGracefulFailover(start) => self.start_graceful_failover(start)?,
-            Command::StopRebalance { now_ms } => self.stop_rebalance(*now_ms)?,
+            Command::StopRebalance { id, now_ms } => self.stop_rebalance(id.as_ref(), *now_ms)?,
             Command::FinishRebalance { id, now_ms } => self.finish_rebalance(id, *now_ms)?,
             Command::ChangeVbs(changes) => self.change_vbs(changes),
             Command::FailOver(nodes) => self.fail_over(nodes)?,
             Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups } => {
                 self.set_auto_failover(*enabled, *timeout_secs, *max_count, *whole_groups)?;
             }
+            Command::ChangeAutoFailover(change) => self.change_auto_failover(*change)?,
             Command::ResetAutoFailover => self.auto_failover.count = 0,
             Command::ArmAutoFailover => self.arm(),
             Command::ArmAutoFailoverSince { since } => self.arm_since(*since)?,
@@ -79,6 +80,7 @@ impl Metadata {
             Command::UpdateBucket { name, params } => bucket::update(self, name, params)?,
             Command::FlushBucket { name, uuid } => bucket::flush(self, name, uuid)?,
             Command::DeleteBucket { name } => bucket::delete(self, name)?,
+            Command::ChangeBucket { name, over, change } => bucket::change(self, name, over, change)?,
             Command::CreateScope { bucket, scope } => return collections::create_scope(self, bucket, scope),
             Command::DropScope { bucket, scope } => return collections::drop_scope(self, bucket, scope),
             Command::CreateCollection { bucket, scope, collection, max_ttl } => {
@@ -208,6 +210,7 @@ impl Command {
                 | Self::UpdateBucket { .. }
                 | Self::FlushBucket { .. }
                 | Self::DeleteBucket { .. }
+                | Self::ChangeBucket { .. }
                 | Self::CreateScope { .. }
                 | Self::DropScope { .. }
                 | Self::CreateCollection { .. }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     auth::Identity,
     changes::{
-        bucket::BucketParams,
+        bucket::{BucketChange, BucketParams},
         design_documents::DesignDocumentChange,
         moves::VbChange,
         objectives::ObjectiveChange,
@@ -63,9 +63,13 @@ pub enum Command {
     StartRebalance(StartRebalance),
     /// Has active roles leave nodes, which are failed over then.
     StartGracefulFailover(StartGracefulFailover),
-    /// Leaves everything where it is.
+    /// Leaves everything where it is; with an `id`, as long as that rebalance is under way.
     #[allow(missing_docs, reason = "names say it")]
-    StopRebalance { now_ms: u64 },
+    StopRebalance {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+        now_ms: u64,
+    },
     /// What a rebalance strives for is there.
     #[allow(missing_docs, reason = "names say it")]
     FinishRebalance { id: String, now_ms: u64 },
@@ -76,6 +80,8 @@ pub enum Command {
     /// Settings of automatic failover.
     #[allow(missing_docs, reason = "as in `AutoFailover`")]
     SetAutoFailover { enabled: bool, timeout_secs: u32, max_count: u32, whole_groups: bool },
+    /// The same of settings some of which stay as they are: those that are absent.
+    ChangeAutoFailover(AutoFailoverChange),
     /// Automatic failover may happen as often as it may again.
     ResetAutoFailover,
     /// Every active node knows what automatic failover asks of it, whatever that is by now. Clusters of level 0 agree on it.
@@ -112,6 +118,9 @@ pub enum Command {
     /// Drops a bucket with all it holds.
     #[allow(missing_docs, reason = "names say it")]
     DeleteBucket { name: String },
+    /// Changes the bucket of that name and uuid, and no other one of that name.
+    #[allow(missing_docs, reason = "names say it")]
+    ChangeBucket { name: String, over: BucketUuid, change: BucketChange },
     /// Creates a scope.
     #[allow(missing_docs, reason = "names say it")]
     CreateScope { bucket: String, scope: String },
@@ -169,6 +178,19 @@ pub struct Initialize {
     pub cluster_name: Option<String>,
     /// Memory quotas; absent ones stay.
     pub quotas: QuotaChange,
+}
+
+/// New settings of automatic failover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in `AutoFailover`")]
+pub struct AutoFailoverChange {
+    pub enabled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_secs: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_count: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_groups: Option<bool>,
 }
 
 /// New memory quotas in MiB.

@@ -10,8 +10,8 @@ use crate::{
         error::refused,
         level::{
             ADDED_ARE_NAMED, ALTERNATE_ADDRESSES, ARMED_BY_VERSION, DESIGN_DOCUMENTS, DESIGN_DOCUMENTS_OVER,
-            NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED, SETTINGS_REPLACED, STATES_TOLD, STATES_WITHOUT_WORDS,
-            TELEMETRY,
+            MEANT_NAMED, NODE_KEYS, OBJECTIVES, PROPOSALS_PLACED, SETTINGS_REPLACED, STATES_TOLD,
+            STATES_WITHOUT_WORDS, TELEMETRY,
         },
         telemetry::TELEMETRY_SETTING,
     },
@@ -32,6 +32,9 @@ impl Command {
             Self::ChangeDesignDocument(_) => DESIGN_DOCUMENTS,
             Self::ChangeObjective(_) => OBJECTIVES,
             Self::ReplaceSetting { .. } => SETTINGS_REPLACED,
+            Self::ChangeBucket { .. }
+            | Self::StopRebalance { id: Some(_), .. }
+            | Self::ChangeAutoFailover(_) => MEANT_NAMED,
             Self::PutSetting { path, .. } if path == TELEMETRY_SETTING => TELEMETRY,
             // Older nodes would show the password.
             Self::PutSetting { path, value } if path == "alerts" && value.get("emailServer").is_some() => {
@@ -102,6 +105,12 @@ impl Metadata {
     #[must_use]
     pub fn knows_replaced_revisions(&self) -> bool {
         self.level >= DESIGN_DOCUMENTS_OVER
+    }
+
+    /// Whether every member understands changes that name the bucket or the rebalance that is meant, or only the settings that are.
+    #[must_use]
+    pub fn names_what_is_meant(&self) -> bool {
+        self.level >= MEANT_NAMED
     }
 
     /// Whether a node that understands metadata up to `level` may join.

@@ -5,14 +5,18 @@
 use base::NodeId;
 
 use crate::{
-    changes::Command,
+    changes::{Command, command::AutoFailoverChange},
     metadata::{
         ClusterError, Metadata, NodeInfo,
         error::refused,
+        level::RECOVERIES_KEPT,
         topology::{AutoFailover, Departed, Membership, Parted, Recovery, ServerGroup, VbPlan},
     },
 };
 
+/// Why a node is not recovered that a rebalance removes, and what to do.
+pub const EJECTED: &str = "The rebalance that is running removes this node, with all that it holds. Stop the rebalance, have the node \
+                           recovered, and start another one.";
 /// Longest name of a server group (ns_server).
 const GROUP_NAME_BYTES_MAX: usize = 64;
 /// What the timeout of automatic failover may be, in seconds (ns_server).
@@ -149,9 +153,13 @@ impl Metadata {
         id: NodeId,
         recovery: Option<Recovery>,
     ) -> Result<(), ClusterError> {
+        let is_gone = self.level >= RECOVERIES_KEPT && self.is_ejected(id);
         let node = self.node_by_id_mut(id)?;
         if node.membership != Membership::InactiveFailed {
             return Err(refused("Only a node that was failed over can be recovered."));
+        }
+        if is_gone && recovery.is_some() {
+            return Err(refused(EJECTED));
         }
         node.recovery = recovery;
         Ok(())
@@ -223,6 +231,30 @@ impl Metadata {
             return Err(ClusterError::field("name", "already exists"));
         }
         Ok(())
+    }
+
+    /// What changes those settings of automatic failover, and no others. Where some members would not understand that, the others are set
+    /// to what they are here.
+    #[must_use]
+    pub fn change_of_auto_failover(&self, change: AutoFailoverChange) -> Command {
+        if self.names_what_is_meant() {
+            return Command::ChangeAutoFailover(change);
+        }
+        let (timeout_secs, max_count, whole_groups) = self.with_change(change);
+        Command::SetAutoFailover { enabled: change.enabled, timeout_secs, max_count, whole_groups }
+    }
+
+    pub(crate) fn change_auto_failover(&mut self, change: AutoFailoverChange) -> Result<(), ClusterError> {
+        let (timeout_secs, max_count, whole_groups) = self.with_change(change);
+        self.set_auto_failover(change.enabled, timeout_secs, max_count, whole_groups)
+    }
+
+    /// Timeout, count, and whether whole groups are failed over, after a change.
+    fn with_change(&self, change: AutoFailoverChange) -> (u32, u32, bool) {
+        let now = &self.auto_failover;
+        let timeout_secs = change.timeout_secs.unwrap_or(now.timeout_secs);
+        let max_count = change.max_count.unwrap_or(now.max_count);
+        (timeout_secs, max_count, change.whole_groups.unwrap_or(now.whole_groups))
     }
 
     pub(crate) fn set_auto_failover(

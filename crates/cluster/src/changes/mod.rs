@@ -6,7 +6,7 @@ mod collections;
 pub(crate) mod command;
 pub mod design_documents;
 pub(crate) mod level;
-mod members;
+pub(crate) mod members;
 pub mod moves;
 pub mod objectives;
 pub mod rebalancing;

@@ -9,11 +9,17 @@ use base::{BucketUuid, NodeId, VbId, bucket::BucketKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    changes::moves::{Failing, VbChange, VbStep, answers_needed},
+    changes::{
+        Command,
+        moves::{Failing, VbChange, VbStep, answers_needed},
+    },
     metadata::{
         BucketInfo, ClusterError, Metadata, NodeInfo,
         error::refused,
-        level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED, LEAVERS_KEPT, LEAVERS_SYNCED, LIVING_ASKED},
+        level::{
+            FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED, LEAVERS_KEPT, LEAVERS_SYNCED, LIVING_ASKED,
+            RECOVERIES_KEPT,
+        },
         maps,
         topology::{
             Exclusion, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult, Recovery,
@@ -103,6 +109,7 @@ impl Metadata {
         if keep.is_empty() {
             return Err(ClusterError::field("empty", "No active nodes would be left."));
         }
+        self.check_recoveries(&eject)?;
         for &id in &keep {
             self.node_by_id_mut(id)?.membership = Membership::Active;
         }
@@ -120,6 +127,28 @@ impl Metadata {
             rebalance.copies = copies;
         }
         Ok(())
+    }
+
+    /// An operator may have had a node recovered after somebody else had the rebalance begin without that node.
+    fn check_recoveries(&self, eject: &[NodeId]) -> Result<(), ClusterError> {
+        let is_recovered =
+            |node: &&NodeInfo| node.membership == Membership::InactiveFailed && node.recovery.is_some();
+        let mut leaving = self.nodes.iter().filter(|node| eject.contains(&node.id));
+        match leaving.find(is_recovered).filter(|_| self.level >= RECOVERIES_KEPT) {
+            Some(node) => Err(refused(format!(
+                "{} is to be recovered. Keep it, or cancel its recovery first.",
+                node.called()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the rebalance under way removes that node for good.
+    #[must_use]
+    pub fn is_ejected(&self, node: NodeId) -> bool {
+        self.rebalance.as_ref().is_some_and(|rebalance| {
+            rebalance.kind == RebalanceKind::Rebalance && rebalance.eject.contains(&node)
+        })
     }
 
     pub(crate) fn start_graceful_failover(
@@ -167,7 +196,17 @@ impl Metadata {
         if is_synced { self.leaving_gracefully() } else { &[] }
     }
 
-    pub(crate) fn stop_rebalance(&mut self, now_ms: u64) -> Result<(), ClusterError> {
+    /// What stops that rebalance. A proposal may come late, when another one is under way. Where some members would not understand that, it
+    /// is whatever rebalance is under way by then.
+    #[must_use]
+    pub fn stop_of_rebalance(&self, id: &str, now_ms: u64) -> Command {
+        Command::StopRebalance { id: self.names_what_is_meant().then(|| id.to_owned()), now_ms }
+    }
+
+    pub(crate) fn stop_rebalance(&mut self, id: Option<&String>, now_ms: u64) -> Result<(), ClusterError> {
+        if self.rebalance.as_ref().is_some_and(|rebalance| id.is_some_and(|id| *id != rebalance.id)) {
+            return Err(refused("That rebalance is not running."));
+        }
         self.end_rebalance(RebalanceResult::Stopped, now_ms)
     }
 

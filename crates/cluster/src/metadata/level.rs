@@ -25,12 +25,13 @@
 //! | 12 | while nodes are failed over gracefully, durable writes of their vBuckets go to disk. The failover ends once the nodes that are left have on disk what was acknowledged before |
 //! | 13 | hashes of what nodes have agreed on leave out the words of refusals. An unsafe failover may name nodes that were only added, which are not waited for then |
 //! | 14 | settings have revisions, and a change of one may say which revision it replaces |
+//! | 15 | a change of a bucket names the uuid of the one that is meant, and the end of a rebalance the rebalance. Settings of automatic failover that a change does not name stay. No rebalance removes a node that is to be recovered, and no node is recovered that one removes |
 //!
 //! A new version may carry out a known change in another way, for instance with another order of nodes among ties. It takes the next
 //! level for that, and keeps the former way below it.
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 14;
+pub const LEVEL: u32 = 15;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -64,5 +65,9 @@ pub(crate) const ADDED_ARE_NAMED: u32 = 13;
 pub(crate) const STATES_WITHOUT_WORDS: u32 = 13;
 /// From here on settings have revisions, and a change may say which one it replaces.
 pub(crate) const SETTINGS_REPLACED: u32 = 14;
+/// From here on changes may name the bucket, the rebalance or the settings that are meant.
+pub(crate) const MEANT_NAMED: u32 = 15;
+/// From here on no rebalance removes a node that is to be recovered.
+pub(crate) const RECOVERIES_KEPT: u32 = 15;
 /// From here on nodes have alternate addresses.
 pub(crate) const ALTERNATE_ADDRESSES: u32 = 1;

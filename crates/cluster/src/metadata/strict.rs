@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn members_that_say_nothing_may_go_and_those_that_are_absent_may_come() {
         let json = r#"{"StopRebalance":{"now_ms":1,"gently":false,"why":null,"nodes":[]}}"#;
-        assert_eq!(command(json), Ok(Command::StopRebalance { now_ms: 1 }));
+        assert_eq!(command(json), Ok(Command::StopRebalance { id: None, now_ms: 1 }));
         let json = r#"{"SetQuota":{"others_mb":{}}}"#;
         assert!(command(json).is_ok(), "an older version wrote less");
     }

@@ -314,7 +314,7 @@ fn recovering_without_its_copy(is_given_up: bool) -> (Cluster, VbReport) {
 fn what_a_node_held_is_remembered_when_it_is_failed_over_again_while_it_is_recovered() {
     for is_given_up in [true, false] {
         let (mut cluster, copy) = recovering_without_its_copy(is_given_up);
-        cluster.apply(&[fail_over(0), Command::StopRebalance { now_ms: 0 }]);
+        cluster.apply(&[fail_over(0), Command::StopRebalance { id: None, now_ms: 0 }]);
         cluster.apply(&recover(0));
         cluster.copies.insert(0, copy);
         let term = cluster.plan().term;
@@ -328,7 +328,7 @@ fn what_a_node_held_is_remembered_when_it_is_failed_over_again_while_it_is_recov
 fn what_a_recovered_node_holds_of_a_vbucket_that_is_given_up_outlives_a_rebalance_that_is_stopped() {
     for is_given_up in [true, false] {
         let (mut cluster, copy) = recovering_without_its_copy(is_given_up);
-        cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+        cluster.apply(&[Command::StopRebalance { id: None, now_ms: 0 }]);
         assert_eq!(cluster.elected_within(20_000), None);
         assert_eq!(cluster.plan().chain, []);
         // There is room for one copy, and the others have fewer.
@@ -348,11 +348,11 @@ fn what_a_recovered_node_holds_of_a_vbucket_that_is_given_up_outlives_a_rebalanc
 fn a_node_that_is_recovered_from_nothing_holds_nothing() {
     let mut cluster = recovering();
     cluster.apply(&[
-        Command::StopRebalance { now_ms: 0 },
+        Command::StopRebalance { id: None, now_ms: 0 },
         fail_over(0),
         Command::SetRecovery { node: NodeId(0), recovery: Some(Recovery::Full) },
         start(),
-        Command::StopRebalance { now_ms: 0 },
+        Command::StopRebalance { id: None, now_ms: 0 },
     ]);
     assert!(cluster.meta.buckets["b"].former.is_empty());
 }
@@ -715,7 +715,7 @@ fn an_operator_can_go_on_with_a_node_that_has_left_where_the_disk_of_the_other_o
 #[test]
 fn what_a_node_holds_that_has_left_outlives_a_rebalance_that_is_stopped() {
     let mut cluster = is_left_with_a_bad_disk();
-    cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+    cluster.apply(&[Command::StopRebalance { id: None, now_ms: 0 }]);
     let nodes = nodes(&[1]);
     cluster.apply(&[Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false })]);
     cluster.copies.remove(&1);
@@ -728,7 +728,7 @@ fn what_a_node_holds_that_has_left_outlives_a_rebalance_that_is_stopped() {
 #[test]
 fn what_a_node_holds_that_has_left_is_forgotten_once_others_hold_it() {
     let mut cluster = is_left_with_a_bad_disk();
-    cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+    cluster.apply(&[Command::StopRebalance { id: None, now_ms: 0 }]);
     assert!(cluster.meta.buckets["b"].former.contains_key(&NodeId(0)));
     cluster.copies.get_mut(&1).unwrap().persisted = Seqno(9);
     cluster.run(1_000);

@@ -7,4 +7,5 @@ mod apply;
 mod elections;
 mod failover_rules;
 mod latency_objective;
+mod meant;
 mod metadata_file;

@@ -500,7 +500,7 @@ impl World {
                 self.recover_some();
                 self.start_rebalance(&eject);
             }
-            12 => drop(self.apply(&Command::StopRebalance { now_ms: self.now_ms })),
+            12 => drop(self.apply(&Command::StopRebalance { id: None, now_ms: self.now_ms })),
             13 => {
                 if self.rng.one_in(2) {
                     let by_hand = FailOver { nodes: vec![id], allow_unsafe: false, auto: false };

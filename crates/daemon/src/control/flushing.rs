@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use admin::NodeControl as _;
 use base::{BucketUuid, Status};
-use cluster::{ClusterError, Command, Membership, NodeInfo};
+use cluster::{BucketChange, ClusterError, Membership, NodeInfo};
 use dataplane::{Shared, Wakes};
 use http::Gate as _;
 use tokio::{
@@ -35,11 +35,11 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// How often it is looked whether loops have ended their turns.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Empties a bucket.
+/// Empties the bucket of that name and uuid.
 ///
 /// # Errors
 /// When it may not be emptied now, nobody agrees, or nodes have not said that they have heard of it.
-pub(crate) async fn flush(control: &Control, bucket: &str) -> Result<(), ClusterError> {
+pub(crate) async fn flush(control: &Control, bucket: &str, over: &BucketUuid) -> Result<(), ClusterError> {
     let silent = &control.cluster_status().silent;
     let metadata = control.metadata();
     let absent = metadata.nodes.iter().filter(|node| node.membership == Membership::Active);
@@ -50,8 +50,8 @@ pub(crate) async fn flush(control: &Control, bucket: &str) -> Result<(), Cluster
         return Err(ClusterError::MembersRefused(text));
     }
     let uuid = random_uuid().map_err(|error| ClusterError::Failed(error.to_string()))?;
-    let (name, uuid) = (bucket.to_owned(), BucketUuid(uuid));
-    control.propose(Command::FlushBucket { name, uuid: uuid.clone() }).await?;
+    let uuid = BucketUuid(uuid);
+    control.propose(metadata.change_of_bucket(bucket, over, BucketChange::Flush(uuid.clone()))).await?;
     wait_for_all(control, &uuid).await
 }
 
@@ -98,11 +98,11 @@ pub(crate) fn answer(control: &Arc<Control>, shared: &Arc<Shared>, wakes: &Wakes
         }
     });
     let (me, wakes, runtime) = (Arc::downgrade(control), wakes.clone(), runtime.clone());
-    shared.flush_with(move |bucket, waiter| {
+    shared.flush_with(move |bucket, uuid, waiter| {
         let (control, wakes) = (me.upgrade(), wakes.clone());
         runtime.spawn(async move {
             let outcome = match &control {
-                Some(control) => flush(control, &bucket).await.map_err(|error| {
+                Some(control) => flush(control, &bucket, &uuid).await.map_err(|error| {
                     tracing::warn!(bucket, %error, "a client's flush was refused");
                     Status::TemporaryFailure
                 }),

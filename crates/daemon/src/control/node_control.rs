@@ -232,13 +232,18 @@ impl NodeControl for Control {
         Box::pin(everywhere::is_held_elsewhere(self, name))
     }
 
-    fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
+    fn flush_bucket<'a>(
+        &'a self,
+        name: &'a str,
+        uuid: &'a BucketUuid,
+    ) -> BoxFuture<'a, Result<(), ClusterError>> {
         if self.metadata.load().nodes.len() > 1 {
-            return Box::pin(flushing::flush(self, name));
+            return Box::pin(flushing::flush(self, name, uuid));
         }
-        let name = name.to_owned();
+        let (name, uuid) = (name.to_owned(), uuid.clone());
         self.blocking(move |me| {
-            let engine = me.buckets.engine(&name).ok_or(ClusterError::BucketNotFound)?;
+            let is_meant = me.metadata.load().buckets.get(&name).is_some_and(|bucket| bucket.uuid == uuid);
+            let engine = me.buckets.engine(&name).filter(|_| is_meant).ok_or(ClusterError::BucketNotFound)?;
             let flushed = engine.flush_all(me.shared.now());
             flushed.map_err(|status| {
                 ClusterError::Failed(format!("the bucket could not be flushed: {}", status.text()))

@@ -79,7 +79,7 @@ fn is_shared(context: &Context) -> bool {
 pub(crate) fn submit_flush(session: &Session, context: &Context, ticket: u64) -> Result<(), Stop> {
     let bucket = session.bucket()?;
     if is_shared(context) {
-        context.shared.flush_everywhere(&bucket.name, context.waiter(ticket))?;
+        context.shared.flush_everywhere(bucket, context.waiter(ticket))?;
     } else {
         let (engine, now) = (std::sync::Arc::clone(&bucket.engine), context.now);
         let work = move || Completion::Done(engine.flush_all(now));

@@ -210,8 +210,8 @@ pub enum AuditEvent {
 }
 
 type AuditHook = Box<dyn Fn(AuditEvent) + Send + Sync>;
-/// Has the named bucket emptied on every node, and tells the waiter.
-type FlushHook = Box<dyn Fn(String, Waiter) + Send + Sync>;
+/// Has the bucket of that name and uuid emptied on every node, and tells the waiter.
+type FlushHook = Box<dyn Fn(String, BucketUuid, Waiter) + Send + Sync>;
 
 /// What services have of a bucket: indexes of views.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -386,7 +386,7 @@ impl Shared {
     }
 
     /// From now on buckets of several nodes can be emptied.
-    pub fn flush_with(&self, hook: impl Fn(String, Waiter) + Send + Sync + 'static) {
+    pub fn flush_with(&self, hook: impl Fn(String, BucketUuid, Waiter) + Send + Sync + 'static) {
         // Set once, before the first connection.
         let _ = self.flush.set(Box::new(hook));
     }
@@ -395,9 +395,9 @@ impl Shared {
     ///
     /// # Errors
     /// `TemporaryFailure` while nobody can.
-    pub(crate) fn flush_everywhere(&self, bucket: &str, waiter: Waiter) -> Result<(), Status> {
+    pub(crate) fn flush_everywhere(&self, bucket: &BucketEntry, waiter: Waiter) -> Result<(), Status> {
         let hook = self.flush.get().ok_or(Status::TemporaryFailure)?;
-        hook(bucket.to_owned(), waiter);
+        hook(bucket.name.to_string(), bucket.uuid.clone(), waiter);
         Ok(())
     }
 

@@ -152,13 +152,14 @@ fn a_flush_is_the_matter_of_all_nodes() {
     let pair = Pair::new();
     let wakes = pair.workers[0].notifier();
     let (heard, hears) = mpsc::channel();
-    pair.first.shared.flush_with(move |bucket, waiter| {
-        heard.send(bucket).unwrap();
+    pair.first.shared.flush_with(move |bucket, uuid, waiter| {
+        heard.send((bucket, uuid)).unwrap();
         wakes.complete(waiter, Completion::Done(Ok(())));
     });
     let mut socket = client(pair.address);
     say(&mut socket, "flush_all\r\nget a\r\n", "OK\r\nEND\r\n");
-    assert_eq!(hears.recv().unwrap(), BUCKET);
+    let uuid = pair.first.shared.snapshot().buckets[BUCKET].uuid.clone();
+    assert_eq!(hears.recv().unwrap(), (BUCKET.to_owned(), uuid));
     let mut kv = pair.first.connect(ListenerKind::Kv);
     assert_eq!(kv.ask(&Request::new(Opcode::Flush)).status, Status::NotSupported);
     pair.stop();

@@ -8,6 +8,7 @@ mod member;
 mod orders;
 mod rest;
 mod room;
+mod showing;
 mod streams;
 
 use std::{
@@ -20,7 +21,7 @@ use base::{Seqno, VbId, VbUuid};
 use views::{
     analysis::Need,
     design::Signature,
-    index::{Compaction, Functions, IndexError, NoFunctions, Snapshot, VbSet},
+    index::{Functions, NoFunctions, VbSet},
     worker::Host,
 };
 
@@ -29,14 +30,15 @@ use self::{
     mapping::{Applied, Finished, Reducer, Turn, Work, finish, groups},
     rest::Rest,
     room::Room,
+    showing::show,
     streams::{Part, Streams},
 };
 use crate::{
     alarm::{Alarm, COMMAND},
-    desk::{Copy, Entry, Lane, Wants},
-    pace::{Due, Pacing},
+    desk::{Copy, Entry, Lane},
+    pace::Pacing,
     places::Place,
-    shared::{Outlet, Setup, Shared, State, covers},
+    shared::{Setup, Shared},
 };
 
 /// A lane keeps its process for so long though another one waits, so that starting processes costs little beside their work.
@@ -544,149 +546,6 @@ impl Runner {
         self.shared.call(&[lane]);
     }
 
-    // ---- what is seen, and what is durable ------------------------------------------------------------------------
-
-    fn tend(&mut self, now: Duration) {
-        self.holds = false;
-        for signature in self.members.keys().copied().collect::<Vec<_>>() {
-            let awaited = self.awaited(&signature);
-            if awaited != Awaited::Nothing
-                && let Some(member) = self.members.get_mut(&signature)
-            {
-                member.pace.awaits(now);
-            }
-            let Some(member) = self.members.get(&signature) else { continue };
-            let (pacing, is_awaited) = (self.pacing_of(member), awaited == Awaited::Applied);
-            let due = member.pace.due(pacing, now, is_awaited, member.index.needs_commit());
-            let is_large = due != Due::Nothing && member.index.room_wanted() > 0;
-            if is_large && !self.look_for_room(now) {
-                // A large publication before this one was committed at once, so what it superseded is free by now.
-                self.holds = true;
-                continue;
-            }
-            let Some(member) = self.members.get(&signature) else { continue };
-            match due {
-                Due::Nothing => {}
-                Due::Show => self.publish(&signature),
-                Due::Commit => self.commit(&signature),
-                Due::CommitOncePersisted if self.is_persisted(member) => self.commit(&signature),
-                Due::CommitOncePersisted => self.holds |= awaited == Awaited::Nothing,
-            }
-            self.compact(&signature);
-        }
-    }
-
-    /// Does a part of the compaction of an index that somebody asked for, once the bucket's disk has what the index has.
-    fn compact(&mut self, signature: &Signature) {
-        let is_asked = |member: &&Member| member.entry.compacts && self.is_persisted(member);
-        if self.members.get(signature).filter(is_asked).is_none() {
-            return;
-        }
-        // What is written anew takes its room before the former is removed.
-        if !self.look_for_room(self.shared.now()) {
-            return;
-        }
-        if !self.commit_by(signature, Way::Compacts) {
-            return;
-        }
-        let Some(member) = self.members.get_mut(signature) else { return };
-        if member.compaction.as_ref().is_some_and(Compaction::is_done) {
-            (member.compaction, member.entry.compacts) = (None, false);
-            let mut state = self.shared.state.lock();
-            state.desk.compacted(signature);
-            if let Some(outlet) = state.outlets.get_mut(signature) {
-                outlet.compaction = None;
-            }
-        }
-    }
-
-    /// What queries wait for that is not seen yet.
-    fn awaited(&self, signature: &Signature) -> Awaited {
-        let state = self.shared.state.lock();
-        let Some((outlet, member)) = state.outlets.get(signature).zip(self.members.get(signature)) else {
-            return Awaited::Nothing;
-        };
-        let mut unseen = outlet.awaited.values().filter(|wants| !covers(&outlet.whole, wants)).peekable();
-        if unseen.peek().is_none() {
-            return Awaited::Nothing;
-        }
-        let has = |wants: &Wants| {
-            wants.iter().all(|(vb, (branch, seqno))| {
-                let known = member.positions.get(vb);
-                known.is_some_and(|(of, position)| of == branch && position.whole >= *seqno)
-            })
-        };
-        if unseen.any(has) { Awaited::Applied } else { Awaited::More }
-    }
-
-    /// Indexes of development documents alone wait in the lane of builds to be asked for, and are shown as soon as others.
-    fn pacing_of(&self, member: &Member) -> &Pacing {
-        if member.entry.is_production() { &self.pacing } else { &self.setup.pacing }
-    }
-
-    fn is_persisted(&self, member: &Member) -> bool {
-        member.touched.iter().all(|vb| {
-            let history = self.setup.bucket.vb_history(*vb);
-            history.is_ok_and(|history| history.persisted >= member.position(*vb).seqno)
-        })
-    }
-
-    fn publish(&mut self, signature: &Signature) {
-        let begin = self.shared.now();
-        let done = self.with_functions(signature, |member, functions| member.index.publish(functions));
-        let took = self.shared.now().saturating_sub(begin);
-        self.room.has_changed();
-        self.after(signature, done, |member| member.pace.shown(took));
-        if self.members.get(signature).is_some_and(|member| member.index.needs_commit()) {
-            // Until then it takes the disk twice, and the next publication may do the same.
-            self.commit(signature);
-        }
-    }
-
-    fn commit(&mut self, signature: &Signature) {
-        self.commit_by(signature, Way::Plain);
-    }
-
-    /// Has an index commit in this way; says whether it did.
-    fn commit_by(&mut self, signature: &Signature, way: Way) -> bool {
-        let begin = self.shared.now();
-        let done = self.with_functions(signature, |member, functions| match way {
-            Way::Plain => member.index.commit(functions),
-            Way::Compacts => member.compact(functions),
-        });
-        let took = self.shared.now().saturating_sub(begin);
-        self.room.has_changed();
-        let is_done = self.after(signature, done, |member| {
-            member.pace.committed((way == Way::Plain).then_some(took));
-            member.touched.clear();
-            member.recovers = false;
-        });
-        if is_done {
-            self.shared.state.lock().desk.worked(signature);
-        }
-        is_done
-    }
-
-    /// Notes what was done, and shows it; or the index failed, and is let go of.
-    fn after(
-        &mut self,
-        signature: &Signature,
-        done: Option<Result<(), IndexError>>,
-        note: impl FnOnce(&mut Member),
-    ) -> bool {
-        if let Some(Err(error)) = &done {
-            self.fail(signature, &error.to_string(), error.needs_rebuild());
-        }
-        let Some((Some(Ok(())), member)) = Some(done).zip(self.members.get_mut(signature)) else {
-            return false;
-        };
-        note(member);
-        let before = show(&mut self.shared.state.lock(), signature, member);
-        drop(before);
-        self.shared.shown.notify_all();
-        true
-    }
-
     // ---- looking around -------------------------------------------------------------------------------------------
 
     /// Indexes go to the lane where they belong by how far behind they are, and what failed before and works is told to work.
@@ -746,40 +605,6 @@ fn behind(member: &Member, high: &BTreeMap<VbId, (VbUuid, Seqno)>) -> u64 {
         high.get().saturating_sub(member.position(*vb).seqno.get())
     };
     high.iter().map(of).sum()
-}
-
-/// How an index commits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Plain,
-    /// With a part of a compaction.
-    Compacts,
-}
-
-/// What queries wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
-    /// Nothing that is not seen.
-    Nothing,
-    /// Something that was applied.
-    Applied,
-    /// Something that was not.
-    More,
-}
-
-/// From now on queries see this of an index. Tells what they saw before, which may be a large tree: it is dropped without the lock.
-#[must_use]
-fn show(state: &mut State, signature: &Signature, member: &Member) -> Option<Snapshot> {
-    let outlet: &mut Outlet = state.outlets.entry(*signature).or_default();
-    let before = outlet.snapshot.replace(member.index.snapshot());
-    outlet.disk = member.index.disk_bytes();
-    outlet.compaction = member.compaction.as_ref().map(Compaction::progress);
-    let positions = member.positions.iter();
-    outlet.whole = positions.map(|(vb, (branch, position))| (*vb, (*branch, position.whole))).collect();
-    let has_some = outlet.whole.iter().filter(|(_, (_, whole))| *whole > Seqno(0));
-    outlet.begun_whole = has_some.map(|(vb, _)| *vb).collect();
-    outlet.applied = outlet.whole.iter().map(|(vb, (_, whole))| (*vb, *whole)).collect();
-    before
 }
 
 impl Drop for Runner {

@@ -480,7 +480,7 @@ impl World {
                 next.act();
             }
             Event::StopRebalance => {
-                next.change(&Command::StopRebalance { now_ms: 0 });
+                next.change(&Command::StopRebalance { id: None, now_ms: 0 });
                 next.act();
             }
             Event::Graceful(at) => {

@@ -15,9 +15,10 @@ use base::{
 };
 
 pub use params::{BucketParams, LegacyParams};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    changes::users,
+    changes::{Command, users},
     metadata::{BucketInfo, ClusterError, FieldErrors, LegacyAccess, Metadata, level::LIVING_ASKED, maps},
 };
 
@@ -35,6 +36,52 @@ const MEMORY_QUOTA_MB_MIN: u64 = 256;
 const REPLICAS_MAX: u8 = 3;
 /// Copies beside the active one when the request does not say (ns_server).
 const REPLICAS_DEFAULT: u8 = 1;
+
+/// What is done to one bucket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum BucketChange {
+    /// As [`Command::UpdateBucket`].
+    Update(Box<BucketParams>),
+    /// As [`Command::FlushBucket`], with the new uuid, where the bucket may be flushed.
+    Flush(BucketUuid),
+    /// As [`Command::DeleteBucket`].
+    Delete,
+}
+
+impl Metadata {
+    /// What changes the bucket of that name that has that uuid. A proposal may come late, when another bucket has the name. Where some
+    /// members would not understand that, it is whatever bucket has the name by then.
+    #[must_use]
+    pub fn change_of_bucket(&self, name: &str, over: &BucketUuid, change: BucketChange) -> Command {
+        let name = name.to_owned();
+        if self.names_what_is_meant() {
+            return Command::ChangeBucket { name, over: over.clone(), change };
+        }
+        match change {
+            BucketChange::Update(params) => Command::UpdateBucket { name, params: *params },
+            BucketChange::Flush(uuid) => Command::FlushBucket { name, uuid },
+            BucketChange::Delete => Command::DeleteBucket { name },
+        }
+    }
+}
+
+pub(crate) fn change(
+    state: &mut Metadata,
+    name: &str,
+    over: &BucketUuid,
+    change: &BucketChange,
+) -> Result<(), ClusterError> {
+    let meant = state.buckets.get(name).filter(|bucket| bucket.uuid == *over);
+    let may_be_flushed = meant.ok_or(ClusterError::BucketNotFound)?.flush_enabled;
+    match change {
+        BucketChange::Update(params) => update(state, name, params),
+        BucketChange::Flush(_) if !may_be_flushed => {
+            Err(ClusterError::field("_", "Flush is disabled for the bucket"))
+        }
+        BucketChange::Flush(uuid) => flush(state, name, uuid),
+        BucketChange::Delete => delete(state, name),
+    }
+}
 
 pub(crate) fn create(
     state: &mut Metadata,

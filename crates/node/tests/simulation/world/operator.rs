@@ -238,7 +238,7 @@ impl World {
                     self.start_rebalance(newest, &[id]);
                 }
             }
-            3 => self.propose(Command::StopRebalance { now_ms }),
+            3 => self.propose(Command::StopRebalance { id: None, now_ms }),
             4 if self.faults.graceful_failover && active.len() > usize::from(NODES_MIN) => {
                 if let Some(node) = self.rng.choice(active) {
                     let (id, nodes) = (self.name_rebalance(), vec![node]);

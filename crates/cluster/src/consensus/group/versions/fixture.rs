@@ -115,7 +115,7 @@ fn commands() -> Vec<Command> {
         settings(5),
         Command::FailOver(fail),
         bucket("c", 2),
-        Command::StopRebalance { now_ms: 3 },
+        Command::StopRebalance { id: None, now_ms: 3 },
         Command::SetRecovery { node: NodeId(3), recovery: Some(Recovery::Delta) },
         start("r2", &[0, 1, 3], &[2]),
     ]
