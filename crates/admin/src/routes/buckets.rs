@@ -3,8 +3,8 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use base::bucket::EvictionPolicy;
 use cluster::{
-    BucketChange, BucketInfo, BucketParams, ClusterError, Command, FieldErrors, LegacyParams, auth::Privilege, bucket,
-    config,
+    BucketChange, BucketInfo, BucketParams, ClusterError, Command, FieldErrors, LegacyParams,
+    auth::Privilege, bucket, config,
 };
 use plan::{
     live::{Live, Verdict, WhatIf},
