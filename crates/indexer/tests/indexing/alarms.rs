@@ -102,16 +102,20 @@ pub(crate) fn now(begin: Instant) -> Now {
 /// Flushes a bucket and reads for its feeds, until it is dropped.
 pub(crate) struct Driver {
     stops: Arc<AtomicBool>,
+    /// It flushes nothing.
+    holds: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Driver {
     pub(crate) fn new(bucket: Arc<Bucket>, alarms: Arc<TestAlarms>, begin: Instant) -> Self {
-        let stops = Arc::new(AtomicBool::new(false));
-        let seen = stops.clone();
+        let (stops, holds) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let (seen, held) = (stops.clone(), holds.clone());
         let thread = std::thread::spawn(move || {
             while !seen.load(SeqCst) {
-                bucket.flush(0, now(begin));
+                if !held.load(SeqCst) {
+                    bucket.flush(0, now(begin));
+                }
                 while bucket.run_backfills(0, now(begin)).more {}
                 let mut has_work = alarms.work.lock();
                 if !std::mem::take(&mut *has_work) {
@@ -119,7 +123,12 @@ impl Driver {
                 }
             }
         });
-        Self { stops, thread: Some(thread) }
+        Self { stops, holds, thread: Some(thread) }
+    }
+
+    /// Has the disk take nothing from now on, or take what waits.
+    pub(crate) fn hold(&self, holds: bool) {
+        self.holds.store(holds, SeqCst);
     }
 }
 

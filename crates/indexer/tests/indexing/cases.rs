@@ -383,7 +383,7 @@ fn a_query_is_not_held_up_by_an_index_that_waits_for_the_disk() {
     world.check(MANY);
     world.check(NUMBERS);
     world.persist();
-    world.disk.set_capacity(Some(world.disk.used_bytes()));
+    world.hold_disk(true);
     world.change(20);
     world.check(MANY);
     world.check(NUMBERS);
@@ -395,7 +395,7 @@ fn a_query_is_not_held_up_by_an_index_that_waits_for_the_disk() {
         let found = world.indexer().wait_for(&signature, &world.wants(), until).map(drop);
         assert!(found.is_ok(), "{round}: {found:?}");
     }
-    world.disk.set_capacity(None);
+    world.hold_disk(false);
     world.check(MANY);
     world.check(NUMBERS);
 }

@@ -266,6 +266,11 @@ impl World {
         self.poll("the disk", || self.served.iter().all(is_persisted).then_some(()));
     }
 
+    /// Has the bucket's disk take nothing from now on, or take what waits.
+    pub(crate) fn hold_disk(&self, holds: bool) {
+        self.driver.as_ref().unwrap().hold(holds);
+    }
+
     pub(crate) fn leave(&mut self, vb: VbId) {
         self.terms += 1;
         self.bucket.make_dead(vb, self.terms).unwrap();
