@@ -23,6 +23,15 @@ fn report(cluster: &Cluster, flags: &[&str]) -> Value {
     serde_json::from_slice(&load.stdout).unwrap()
 }
 
+/// They have keys of their own, and most are on another node than the document beside them.
+#[test]
+fn counters_are_asked_of_the_nodes_that_have_them() {
+    let cluster = Cluster::form(2);
+    let told = report(&cluster, &["--mix", "incr=1", "--closed", "--seconds", "1", "--warmup", "0"]);
+    assert!(told["operations"]["incr"]["ok"].as_u64() > Some(0), "{told}");
+    assert_eq!(told["not_my_vbucket"], 0, "{told}");
+}
+
 /// Both sides are of the same operations and of one reading of the clock. So a percentile is of the same operation, and both sides
 /// differ by nothing but how they round it. Other programs on this machine change that in no way.
 #[test]

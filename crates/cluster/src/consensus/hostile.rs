@@ -205,7 +205,6 @@ mod tests {
             message(MsgSnapshot, 5, snapshot(u64::MAX, 5, &[1, 2])),
             message(MsgHeartbeat, u64::MAX, |_| {}),
             message(MsgRequestVote, u64::MAX, |_| {}),
-            message(MsgAppendResponse, u64::MAX, |_| {}),
             message(MsgTimeoutNow, UNREAL + UNREAL_STEP + 1, |_| {}),
             message(MsgHeartbeat, 5, |message| message.commit = u64::MAX),
             message(MsgAppend, 5, |message| (message.index, message.log_term) = (u64::MAX, 5)),

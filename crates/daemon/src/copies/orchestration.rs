@@ -92,8 +92,8 @@ impl Orchestration {
         unix + (lease::clock_millis() - clock)
     }
 
-    /// Takes a report that came from another node. A node speaks for itself alone: one that was failed over reports as well, and others
-    /// are fenced, or lose an election, by what is reported of them.
+    /// Takes a report that came from another node. A node speaks for itself alone. One that was failed over reports as well, and by
+    /// what is reported of others these are fenced, or lose elections.
     async fn take_encoded(&self, from: Option<NodeId>, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
         let unreadable = |error: serde_json::Error| ClusterError::Failed(error.to_string());
         let report: NodeReport = serde_json::from_slice(body).map_err(unreadable)?;

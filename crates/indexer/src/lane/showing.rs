@@ -68,7 +68,7 @@ impl Runner {
         self.compact(signature) || is_done
     }
 
-    /// Does a part of the compaction of an index that somebody asked for, once the bucket's disk has what the index has; says whether it did.
+    /// Does a part of the compaction of an index that somebody asked for, once the bucket's disk has what the index has. Says whether it did.
     fn compact(&mut self, signature: &Signature) -> bool {
         let is_asked = |member: &&Member| member.entry.compacts && self.is_persisted(member);
         if self.members.get(signature).filter(is_asked).is_none() {

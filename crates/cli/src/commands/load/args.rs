@@ -99,7 +99,7 @@ impl TargetArgs {
         with_port(host.as_deref().unwrap_or("127.0.0.1"), self.port.unwrap_or(self.protocol().port()))
     }
 
-    /// Who sends the load, if anybody. Other commands know administrators by the variable that is looked at last.
+    /// The user that sends the load, if one does. The variable that is looked at last is that of other commands.
     pub(crate) fn user(&self) -> Option<String> {
         let is_asked_for = || self.protocol() == Protocol::Couchbase;
         self.user.clone().or_else(|| std::env::var("SETTEE_USERNAME").ok().filter(|_| is_asked_for()))
