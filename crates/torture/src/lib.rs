@@ -3,7 +3,7 @@
 //! From the inside out:
 //! - [`documents`] says what a document is, and [`ledger`] what was promised about each of them.
 //! - [`pipeline`] talks to the nodes that serve them.
-//! - [`loaders`], [`probe`], [`deleter`] and [`reader`] are the clients.
+//! - [`loaders`], [`probe`], [`deleter`], [`reader`] and [`readers`] are the clients.
 //! - [`watch`] samples what the nodes say about themselves, and [`pulse`] whether their machine stands still.
 //! - [`checks`] collects what must hold.
 //!
@@ -25,6 +25,7 @@ pub mod probe;
 pub mod process;
 pub mod pulse;
 pub mod reader;
+pub mod readers;
 pub mod target;
 pub mod watch;
 pub mod wedge;

@@ -9,14 +9,14 @@ use crate::documents::Documents;
 use crate::ledger::{Known, Ledger};
 use crate::pipeline::{Answer, Pipeline};
 use crate::target::Target;
-use base::Status;
+use base::{Status, VbId};
 use client::ClientError;
 use load::Latencies;
 use protocol::binary::extras::StoreExtras;
 use protocol::binary::{Opcode, Request};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -106,6 +106,13 @@ impl Tally {
         self.codes.get(&status.code()).copied().unwrap_or(0)
     }
 
+    /// Errors as a client counts them: answers of other statuses than these, late ones, and connections that broke.
+    #[must_use]
+    pub fn errors(&self, expected: &[Status]) -> u64 {
+        let expected: u64 = expected.iter().map(|status| self.count(*status)).sum();
+        self.codes.values().sum::<u64>() - expected + self.late + self.breaks
+    }
+
     /// Answers that were neither of these statuses, named.
     #[must_use]
     pub fn others(&self, expected: &[Status]) -> Vec<String> {
@@ -135,6 +142,11 @@ struct Shared {
     /// Documents that were inserted.
     inserted: AtomicU64,
     under_way: AtomicUsize,
+    /// Writes that may still begin while there is a pace.
+    allowed: AtomicU64,
+    is_paced: AtomicBool,
+    /// See [`Crew::spare`].
+    spared: Mutex<Arc<BTreeSet<VbId>>>,
     tally: SharedTally,
 }
 
@@ -174,6 +186,9 @@ impl Crew {
             keep_from: AtomicU64::new(0),
             inserted: AtomicU64::new(0),
             under_way: AtomicUsize::new(0),
+            allowed: AtomicU64::new(0),
+            is_paced: AtomicBool::new(false),
+            spared: Mutex::default(),
             tally: Mutex::default(),
         });
         let mut threads = Vec::new();
@@ -185,6 +200,7 @@ impl Crew {
                 step: pressure.loaders as u64,
                 next: number as u64,
                 again: VecDeque::new(),
+                later: VecDeque::new(),
                 rng: fastrand::Rng::with_seed(number as u64),
                 key: String::new(),
                 value: Vec::new(),
@@ -198,6 +214,22 @@ impl Crew {
     /// Gives all of them a task.
     pub fn set(&self, task: Task) {
         self.shared.task.store(task as u8, Ordering::Release);
+    }
+
+    /// From now on as many writes begin as [`Crew::allow`] says, or as can.
+    pub fn pace(&self, is_paced: bool) {
+        self.allow(0);
+        self.shared.is_paced.store(is_paced, Ordering::Release);
+    }
+
+    /// So many more writes may begin. What was allowed before and has not begun is too late.
+    pub fn allow(&self, writes: u64) {
+        self.shared.allowed.store(writes, Ordering::Release);
+    }
+
+    /// No new documents of these vBuckets are inserted until others are named.
+    pub fn spare(&self, vbuckets: BTreeSet<VbId>) {
+        *self.shared.spared.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(vbuckets);
     }
 
     /// From now on documents below this number are somebody else's.
@@ -250,6 +282,8 @@ struct Loader {
     next: u64,
     /// Documents whose write was refused or went unanswered.
     again: VecDeque<u64>,
+    /// Documents of spared vBuckets.
+    later: VecDeque<u64>,
     rng: fastrand::Rng,
     key: String,
     value: Vec<u8>,
@@ -274,7 +308,7 @@ impl Loader {
 
     /// Fills the window, sends, and takes the answers that are there.
     fn turn(&mut self, task: u8) -> Result<(), ClientError> {
-        while self.pipeline.under_way() < self.window {
+        while self.pipeline.under_way() < self.window && self.may_begin() {
             let Some(index) = self.choose(task) else { break };
             self.push(index)?;
         }
@@ -299,6 +333,10 @@ impl Loader {
         if !goes_on && task != Task::Fill as u8 {
             return None;
         }
+        let spared = Arc::clone(&self.shared.spared.lock().unwrap_or_else(PoisonError::into_inner));
+        if spared.is_empty() {
+            self.again.append(&mut self.later);
+        }
         if let Some(index) = self.again.pop_front() {
             return Some(index);
         }
@@ -312,10 +350,27 @@ impl Loader {
                 }
             }
         }
-        (!is_full).then(|| {
+        while !is_full && self.next < limit {
+            let index = self.next;
             self.next += self.step;
-            self.next - self.step
-        })
+            if spared.is_empty() || !self.is_in(index, &spared) {
+                return Some(index);
+            }
+            self.later.push_back(index);
+        }
+        None
+    }
+
+    fn is_in(&mut self, index: u64, vbuckets: &BTreeSet<VbId>) -> bool {
+        self.shared.documents.key(index, &mut self.key);
+        vbuckets.contains(&self.pipeline.vbucket_of(&self.key))
+    }
+
+    /// Whether a write may begin now, which is counted.
+    fn may_begin(&self) -> bool {
+        let one_less = |left: u64| left.checked_sub(1);
+        !self.shared.is_paced.load(Ordering::Acquire)
+            || self.shared.allowed.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok()
     }
 
     /// A document that this loader has inserted, or the next one.

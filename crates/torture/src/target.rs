@@ -51,6 +51,11 @@ pub trait Target: Send + Sync {
     /// Bytes per second that all disks together are held to; 0 for no limit.
     fn disk_bytes_per_sec(&self) -> u64;
 
+    /// The node with the slowest disk, and bytes per second that this one is held to.
+    fn slowest_disk(&self) -> (usize, u64) {
+        (0, self.disk_bytes_per_sec())
+    }
+
     /// kill -9 of a node.
     ///
     /// # Errors

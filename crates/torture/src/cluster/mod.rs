@@ -54,6 +54,8 @@ pub struct ClusterOptions {
     pub disk_bytes_per_sec: u64,
     /// And to so many operations; 0 for no limit.
     pub disk_iops: u64,
+    /// The last member's disk is held to this instead.
+    pub slowest_disk: Option<u64>,
     /// Seconds without a sign of life until a node is failed over; without, nobody is.
     pub auto_failover: Option<u64>,
     /// Whether nodes speak TLS to one another.
@@ -90,7 +92,7 @@ impl LocalCluster {
             .collect();
         let mut nodes = Vec::new();
         for (node, address) in addresses.iter().enumerate() {
-            let flags = flags(options, *address);
+            let flags = flags(options, *address, disk_of(options, node));
             let process = NodeProcess::new(&options.binary, &dir.join(format!("node-{node}")), flags)?;
             let namespace = network.as_ref().ok().map(|network| network.namespace(node));
             nodes.push(process.within(namespace));
@@ -408,10 +410,16 @@ fn loopback(node: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 64 + high, low, node as u8 + 1))
 }
 
-fn flags(options: &ClusterOptions, address: IpAddr) -> Vec<String> {
+/// Bytes per second that a node's disk is held to.
+fn disk_of(options: &ClusterOptions, node: usize) -> u64 {
+    let slowest = options.slowest_disk.filter(|_| node + 1 == options.members);
+    slowest.unwrap_or(options.disk_bytes_per_sec)
+}
+
+fn flags(options: &ClusterOptions, address: IpAddr, disk_bytes_per_sec: u64) -> Vec<String> {
     let quota = options.quota_mb.max(256).to_string();
     let mut flags = vec!["--listen".to_owned(), address.to_string(), "--memory-quota-mb".to_owned(), quota];
-    flags.extend(disk_flags(options.disk_bytes_per_sec, options.disk_iops));
+    flags.extend(disk_flags(disk_bytes_per_sec, options.disk_iops));
     flags
 }
 
@@ -441,7 +449,12 @@ impl Target for LocalCluster {
     }
 
     fn disk_bytes_per_sec(&self) -> u64 {
-        self.options.disk_bytes_per_sec * self.members.len() as u64
+        self.members.iter().map(|&node| disk_of(&self.options, node)).sum()
+    }
+
+    fn slowest_disk(&self) -> (usize, u64) {
+        let disks = self.members.iter().map(|&node| (node, disk_of(&self.options, node)));
+        disks.min_by_key(|(_, bytes)| *bytes).unwrap_or_default()
     }
 
     fn kill(&mut self, node: usize) -> Result<(), TortureError> {

@@ -4,7 +4,8 @@
 //! pause. Write queues grew, memory passed the high watermark and never came down, and every write failed. Neither
 //! stopping the load nor deleting nor a restart helped. Here a node is pressed like that ([`press`]), then each rescue
 //! ([`rescues`]) is tried on a freshly pressed one, its quota unchanged. A second run ([`metadata`]) fills a node until
-//! its keys and metadata alone are more than its quota.
+//! its keys and metadata alone are more than its quota. Another one presses a cluster slowly ([`slowly`]), and alerts have to
+//! fire before a client meets an error ([`warned`]).
 //!
 //! The scenario takes any [`Target`]: what it calls the node's numbers are sums over nodes, and keys are sent to where
 //! the cluster map says. A cluster has one rescue more, a node that is added, and the report's second phase after it.
@@ -13,6 +14,8 @@ pub mod metadata;
 mod pace;
 pub mod press;
 pub mod rescues;
+pub mod slowly;
+pub mod warned;
 
 use crate::TortureError;
 use crate::checks::Checks;
@@ -23,6 +26,8 @@ use serde_json::{Value, json};
 /// How a pressed node is brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rescue {
+    /// Nothing is rescued: pressure comes slowly, and alerts have to fire before a client meets an error.
+    Warnings,
     /// The loaders stop, and nothing else is done.
     Idle,
     /// Half of the documents are deleted while the loaders go on.
@@ -39,7 +44,8 @@ pub enum Rescue {
 
 impl Rescue {
     /// All of them, in the order in which they are tried.
-    pub const ALL: [Rescue; 6] = [
+    pub const ALL: [Rescue; 7] = [
+        Rescue::Warnings,
         Rescue::Idle,
         Rescue::Delete,
         Rescue::Kill,
@@ -52,6 +58,7 @@ impl Rescue {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Rescue::Warnings => "warnings",
             Rescue::Idle => "idle",
             Rescue::Delete => "delete",
             Rescue::Kill => "kill",
@@ -70,7 +77,7 @@ impl Rescue {
     /// Whether it takes a cluster.
     #[must_use]
     pub const fn needs_cluster(self) -> bool {
-        matches!(self, Rescue::AddNode)
+        matches!(self, Rescue::AddNode | Rescue::Warnings)
     }
 
     const fn fills_with_metadata(self) -> bool {
@@ -95,6 +102,10 @@ pub struct Plan {
     pub loaders: usize,
     /// Requests that each of them keeps under way.
     pub window: usize,
+    /// Nodes that share the quota.
+    pub nodes: u64,
+    /// Copies of a document beside the active one.
+    pub replicas: u8,
     /// How long the loaders are watched after a rescue, in seconds.
     pub served_seconds: u64,
     /// What is tried.
@@ -147,6 +158,9 @@ fn carry_out(
     if rescue.fills_with_metadata() {
         return metadata::run(rescue, plan, press, checks);
     }
+    if rescue == Rescue::Warnings {
+        return slowly::run(plan, press, checks);
+    }
     if !press.fill(checks)? {
         return Ok(());
     }
@@ -160,6 +174,7 @@ fn carry_out(
 
 fn headline(rescue: Rescue) -> &'static str {
     match rescue {
+        Rescue::Warnings => "warnings: press slowly; alerts have to fire before a client meets an error",
         Rescue::Idle => "idle: press, then stop the loaders and wait",
         Rescue::Delete => "delete: press, then delete half of the documents while the loaders go on",
         Rescue::Kill => "kill: press, then kill -9 and restart while the loaders go on",

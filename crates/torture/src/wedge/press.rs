@@ -1,6 +1,8 @@
 //! A node under pressure: the target, its clients, and the timeline, with the judgements that all rescues share.
 
 use super::pace::Pace;
+use super::slowly::LONGER;
+use super::warned::Warned;
 use super::{Plan, Rescue};
 use crate::TortureError;
 use crate::checks::Checks;
@@ -12,10 +14,8 @@ use crate::reader;
 use crate::target::Target;
 use crate::watch::{Sample, Watch};
 use base::Status;
-use client::{KvConnection, Rest};
+use client::KvConnection;
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,13 +35,8 @@ const MEMORY_SLACK: f64 = 1.05;
 const RESIDENT_SLACK: f64 = 1.10;
 const SHARED_BYTES: f64 = 24.0 * MIB;
 
-/// An alert is due once its condition was seen by so many looks in a row. Nodes look once a second as well, and hear of each other's
-/// alerts a moment later. A bucket that is full sooner leaves no time for an alert.
-const DUE_LOOKS: u32 = 3;
-/// The step of memory pressure at which writers are slowed down. At the next one they are refused, which is another alert.
-const PACED_STEP: Range<f64> = 3.0..4.0;
-/// Keys and metadata take more than half of the quota, and not just so.
-const FLOOR_SHARE: f64 = 0.52;
+/// Requests that a loader keeps under way at most where pressure comes slowly: a node refuses a write that has waited for a second.
+const SLOW_WINDOW: usize = 6;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -67,93 +62,8 @@ pub struct Press {
     rss_before: u64,
     /// Connections that broke because the node was killed.
     breaks_expected: bool,
-}
-
-/// Whether operators heard of what comes before clients did. Two alerts have to come before the first refused write, each once its
-/// condition holds. The others are no part of this: the pager finds values to eject, so memory need not come close to the
-/// quota. The queue for the disk and the lag of replicas swing while writers are slowed down for them. Too few reads wait for
-/// the disk, and forecasts need a day.
-#[derive(Default)]
-pub struct Warned {
-    looks: u32,
-    /// By alert, the look that saw it first.
-    alerts: BTreeMap<String, u32>,
-    /// By alert, the looks in a row that saw its condition. From the first refused write on they stay.
-    held: BTreeMap<&'static str, u32>,
-    /// The look that saw the first refused write.
-    refused: Option<u32>,
-}
-
-impl Warned {
-    /// A second's look at what fires. `refused`: how many writes were refused until now.
-    pub fn look(&mut self, rest: &Rest, sample: &Sample, refused: u64) {
-        let told = rest.get_json("/settee/alerts").ok();
-        let firing = told.as_ref().and_then(|alerts| alerts["firing"].as_array());
-        let names = firing.into_iter().flatten().filter_map(|alert| alert["name"].as_str());
-        // What nobody could be asked about is no alert that is lacking.
-        let is_told =
-            told.as_ref().is_some_and(|alerts| alerts["missingNodes"].as_array().is_some_and(Vec::is_empty));
-        let holds = [
-            ("writes_paced", is_told && PACED_STEP.contains(&sample.get("ep_pressure_step"))),
-            ("metadata_share", is_told && sample.floor_share() > FLOOR_SHARE),
-        ];
-        self.note(names, holds, refused);
-    }
-
-    fn note<'a>(
-        &mut self,
-        names: impl Iterator<Item = &'a str>,
-        holds: [(&'static str, bool); 2],
-        refused: u64,
-    ) {
-        self.looks += 1;
-        for name in names {
-            self.alerts.entry(name.to_owned()).or_insert(self.looks);
-        }
-        if refused > 0 {
-            self.refused.get_or_insert(self.looks);
-            return;
-        }
-        for (name, is_so) in holds {
-            let looks = self.held.entry(name).or_default();
-            // What was due once stays due.
-            *looks = if is_so {
-                *looks + 1
-            } else if *looks < DUE_LOOKS {
-                0
-            } else {
-                *looks
-            };
-        }
-    }
-
-    /// Whether this alert came before the first refused write, or with it in one second.
-    fn is_before(&self, name: &str) -> bool {
-        self.alerts.get(name).is_some_and(|look| self.refused.is_none_or(|refused| *look <= refused))
-    }
-
-    /// What was seen, by looks.
-    fn found(&self) -> String {
-        let refused = self.refused.map_or("none".to_owned(), |look| format!("at {look} s"));
-        let seen: Vec<_> = self.alerts.iter().map(|(name, look)| format!("{name} at {look} s")).collect();
-        format!("first refused write {refused}; {}", found_or_none(&seen))
-    }
-
-    /// Any alert has to come before clients see an error.
-    fn judge_any(&self, checks: &mut Checks) {
-        let is_any = self.alerts.keys().any(|name| self.is_before(name));
-        checks.add("an alert fires before a write is refused", is_any, self.found());
-    }
-
-    /// So has each whose condition held long enough; how many these are.
-    pub fn judge_each(&self, checks: &mut Checks) -> usize {
-        let due = self.held.iter().filter(|(_, looks)| **looks >= DUE_LOOKS).map(|(name, _)| *name);
-        let due: Vec<_> = due.collect();
-        for name in &due {
-            checks.add(format!("{name} fires before a write is refused"), self.is_before(name), self.found());
-        }
-        due.len()
-    }
+    /// When a pace allowed writes last.
+    allowed_at: Instant,
 }
 
 impl Press {
@@ -163,16 +73,27 @@ impl Press {
     /// The target cannot be reached.
     pub fn start(plan: &Plan, rescue: Rescue, target: Box<dyn Target>) -> Result<Press, TortureError> {
         let small = rescue.fills_with_metadata();
-        let value_bytes = if small { plan.small_value_bytes } else { plan.value_bytes };
+        let value_bytes = match rescue {
+            _ if small => plan.small_value_bytes,
+            Rescue::Warnings => plan.value_bytes * LONGER,
+            _ => plan.value_bytes,
+        };
+        let quota = plan.quota_of(rescue);
         let documents = Arc::new(Documents::new(plan.seed, value_bytes));
-        // With small values the quota's own size in documents is more than enough: each takes a header and a key.
-        let factor = if small { 1.5 } else { plan.fill };
+        let factor = match rescue {
+            // With small values the quota's own size in documents is more than enough: each takes a header and a key.
+            _ if small => 1.5,
+            // What was seen ends it.
+            Rescue::Warnings => plan.fill * 4.0,
+            _ => plan.fill,
+        };
+        let window = if rescue == Rescue::Warnings { plan.window.min(SLOW_WINDOW) } else { plan.window };
         let each = if small { PER_DOCUMENT } else { documents.value_bytes() as u64 + PER_DOCUMENT };
-        let fill = ((plan.quota_bytes as f64 * factor) as u64 / each).max(1);
+        let fill = ((quota as f64 * factor) as u64 / each).max(1);
         let vbuckets = KvConnection::open(&target.seed(), &target.login())?.cluster_map()?.vbuckets();
         // Loaders that go on need room; where it ends they overwrite.
         let ledger = Arc::new(Ledger::new(fill * 2, vbuckets));
-        let pressure = Pressure { loaders: plan.loaders, window: plan.window, fill };
+        let pressure = Pressure { loaders: plan.loaders, window, fill };
         let crew = Crew::start(&*target, &documents, &ledger, pressure)?;
         let probe = Probe::start(&*target, &documents, &ledger)?;
         let mut watch = Watch::default();
@@ -180,11 +101,11 @@ impl Press {
         let rss_before = watch.sample(&*target)?.rss / nodes;
         watch.say(&format!(
             "{fill} documents of {value_bytes} bytes into a quota of {:.0} MiB, {} loaders with {} requests each",
-            plan.quota_bytes as f64 / MIB,
+            quota as f64 / MIB,
             plan.loaders,
-            plan.window
+            window
         ));
-        let quota_bytes = plan.quota_bytes / nodes;
+        let quota_bytes = quota / nodes;
         Ok(Press {
             target,
             documents,
@@ -196,6 +117,7 @@ impl Press {
             quota_bytes,
             rss_before,
             breaks_expected: false,
+            allowed_at: Instant::now(),
         })
     }
 
@@ -206,6 +128,20 @@ impl Press {
     pub fn tick(&mut self) -> Result<Sample, TortureError> {
         std::thread::sleep(TICK);
         self.probe.limit(self.crew.inserted());
+        self.watch.tick(&*self.target, &self.crew.tally())
+    }
+
+    /// A second of the timeline in which so many writes begin. The client beside the loaders rests.
+    ///
+    /// # Errors
+    /// A node cannot be reached.
+    pub fn paced_tick(&mut self, per_second: f64) -> Result<Sample, TortureError> {
+        let began = Instant::now();
+        while began.elapsed() < TICK {
+            std::thread::sleep(LOOK);
+            let passed = std::mem::replace(&mut self.allowed_at, Instant::now()).elapsed().min(2 * TICK);
+            self.crew.allow((per_second * passed.as_secs_f64()) as u64);
+        }
         self.watch.tick(&*self.target, &self.crew.tally())
     }
 
@@ -458,44 +394,4 @@ impl Press {
 #[must_use]
 pub fn found_or_none(found: &[String]) -> String {
     if found.is_empty() { "none".to_owned() } else { found.join("; ") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn holds(paced: bool, metadata: bool) -> [(&'static str, bool); 2] {
-        [("writes_paced", paced), ("metadata_share", metadata)]
-    }
-
-    #[test]
-    fn an_alert_that_comes_after_the_first_refused_write_is_too_late() {
-        let mut warned = Warned::default();
-        warned.note(["writes_paced"].into_iter(), holds(true, true), 0);
-        warned.note([].into_iter(), holds(true, true), 0);
-        warned.note([].into_iter(), holds(true, true), 0);
-        warned.note(["same"].into_iter(), holds(false, true), 3);
-        warned.note(["metadata_share"].into_iter(), holds(false, true), 9);
-        let judged = ["writes_paced", "same", "metadata_share", "never"].map(|name| warned.is_before(name));
-        assert_eq!(judged, [true, true, false, false]);
-        let mut checks = Checks::default();
-        assert_eq!(warned.judge_each(&mut checks), 2);
-        assert_eq!((checks.made(), checks.failed()), (2, 1));
-    }
-
-    #[test]
-    fn an_alert_is_due_once_its_condition_has_lasted() {
-        let mut warned = Warned::default();
-        for is_paced in [true, true, false, true, true] {
-            warned.note(["writes_paced"].into_iter(), holds(is_paced, false), 0);
-        }
-        let mut checks = Checks::default();
-        assert_eq!(warned.judge_each(&mut checks), 0, "it came and went between two looks");
-        warned.note([].into_iter(), holds(true, false), 0);
-        warned.note([].into_iter(), holds(false, true), 0);
-        // What holds only from the first refusal on left no time.
-        warned.note([].into_iter(), holds(false, true), 1);
-        assert_eq!(warned.judge_each(&mut checks), 1);
-        assert_eq!((checks.made(), checks.failed()), (1, 0));
-    }
 }

@@ -186,7 +186,7 @@ fn update(press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
 }
 
 /// The vBuckets that a node serves, in order.
-fn served_by(target: &dyn Target, node: usize) -> Result<Vec<VbId>, TortureError> {
+pub(super) fn served_by(target: &dyn Target, node: usize) -> Result<Vec<VbId>, TortureError> {
     let map = KvConnection::open(&target.seed(), &target.login())?.cluster_map()?;
     let address = target.address(node);
     let is_its = |vb: &VbId| map.active_node(*vb).is_some_and(|active| map.nodes[active] == address);

@@ -159,6 +159,7 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
         eviction_policy: "valueOnly",
         disk_bytes_per_sec: 0,
         disk_iops: 0,
+        slowest_disk: None,
         auto_failover: (args.nodes >= 3).then_some(args.auto_failover.max(1)),
         encrypted: args.encrypted,
         namespaces: !args.loopback,

@@ -18,6 +18,7 @@ every write failed, and neither stopping the load nor deleting nor restarting he
 node of its own, once for each rescue: it starts a child process of this binary on loopback in a directory of its own, \
 with a small quota and a disk that is held to --disk-mb-per-sec, and has --loaders clients insert 2.5 KB documents in a \
 tight loop, refusals sent again at once, until --fill times the quota is in. Then it tries the rescue, the quota unchanged:\n\n\
+  warnings                no rescue: pressure comes slowly, and alerts have to fire before a client meets an error (--nodes 2 and more)\n\
   idle                    the loaders stop, and nothing else is done\n\
   delete                  half of the documents are deleted while the loaders go on\n\
   kill                    kill -9 and restart while the loaders go on\n\
@@ -31,7 +32,8 @@ It fails, with exit code 1, unless: after the load stops memory is below the low
 within 1.5 times what the disk needs for what was dirty, plus 5 s; every document that was acknowledged is read back with \
 its right content (after a kill, every one that was also known to be on disk); the loaders are served again; reads, \
 touches and deletions always succeed, and nobody waits longer than the 2.5 s after which SDKs give up; memory and the \
-process stay within their bounds."
+process stay within their bounds. In warnings each alert that is due has to fire, and in an earlier second than the first \
+error of any client."
 )]
 #[command(after_help = "\
 Examples:
@@ -39,6 +41,7 @@ Examples:
   settee torture wedge --short                    the same with a small quota: a minute or two
   settee torture wedge --rescues idle,kill --json wedge.json
   settee torture wedge --nodes 4 --rescues add-node           a pressed cluster gets a fifth node
+  settee torture wedge --nodes 4 --rescues warnings           alerts come before errors: little more than a minute
   settee torture wedge --disk-mb-per-sec 8 --disk-iops 200 --rescues idle     a much slower disk
 
 With --keep the node's directory stays, its log in it; a run that fails keeps it anyway.")]
@@ -51,7 +54,7 @@ pub(super) struct WedgeArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = rescue)]
     rescues: Vec<Rescue>,
 
-    /// Memory quota of the bucket in MiB
+    /// Memory quota of the bucket in MiB; warnings has one of its own
     #[arg(long, value_name = "MIB")]
     quota_mb: Option<u64>,
 
@@ -134,6 +137,8 @@ pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
         small_value_bytes: args.small_value_bytes,
         loaders: args.loaders.max(1),
         window: args.window.max(1),
+        nodes: args.nodes.into(),
+        replicas: if args.nodes > 1 { args.replicas } else { 0 },
         served_seconds: args.served_seconds.unwrap_or(if args.short { 3 } else { 10 }).max(1),
         rescues: rescues(args)?,
     };
@@ -158,7 +163,13 @@ pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
         let target: Box<dyn Target> = if args.nodes == 1 {
             Box::new(LocalNode::start(&options, &own)?)
         } else {
-            Box::new(LocalCluster::start(&cluster_of(args, &options), &own)?)
+            let mut options = cluster_of(args, &options);
+            if let Some(rescue) = Rescue::named(name) {
+                options.slowest_disk = wedge::slowly::slowest_disk(rescue);
+                options.quota_mb = (plan.quota_of(rescue) / plan.nodes) >> 20;
+                options.spares = usize::from(rescue != Rescue::Warnings);
+            }
+            Box::new(LocalCluster::start(&options, &own)?)
         };
         last = Some(own);
         Ok(target)
@@ -203,6 +214,7 @@ fn cluster_of(args: &WedgeArgs, node: &NodeOptions) -> ClusterOptions {
         eviction_policy: node.eviction_policy,
         disk_bytes_per_sec: node.disk_bytes_per_sec,
         disk_iops: node.disk_iops,
+        slowest_disk: None,
         auto_failover: None,
         encrypted: false,
         namespaces: false,
