@@ -12,12 +12,32 @@ use serde_json::Value;
 #[must_use]
 pub fn cleaned(body: Vec<u8>, redaction: Option<&Redaction>) -> Vec<u8> {
     if let Ok(mut value) = serde_json::from_slice::<Value>(&body) {
-        return if clean(&mut value, redaction) { value.to_string().into_bytes() } else { body };
+        let is_hidden = redaction.is_some_and(|redaction| hide_mail(&mut value, redaction));
+        return if clean(&mut value, redaction) || is_hidden { value.to_string().into_bytes() } else { body };
     }
     match redaction {
         Some(redaction) => redaction.apply(&String::from_utf8_lossy(&body)).into_bytes(),
         None => body,
     }
+}
+
+/// Replaces whom settings of mail name, if these are some; tells whether. The cluster does not know those as users.
+fn hide_mail(settings: &mut Value, redaction: &Redaction) -> bool {
+    let Some(server) = settings.get_mut("emailServer") else { return false };
+    let hide = |value: Option<&mut Value>| {
+        if let Some(Value::String(text)) = value.filter(|value| value.as_str() != Some("")) {
+            *text = redaction.hash(text);
+        }
+    };
+    hide(server.get_mut("user"));
+    hide(settings.get_mut("sender"));
+    settings
+        .get_mut("recipients")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+        .for_each(|one| hide(Some(one)));
+    true
 }
 
 /// Cleans a value, and tells whether it was changed: numbers of any length stay as they were written where nothing was.
@@ -83,10 +103,15 @@ impl Redaction {
         self.names.iter().fold(text.to_owned(), |text, name| self.without(&text, name))
     }
 
-    fn without(&self, text: &str, name: &str) -> String {
+    /// What stands for a name.
+    fn hash(&self, name: &str) -> String {
         let mut hasher = DefaultHasher::new();
         (&self.salt, name).hash(&mut hasher);
-        let hash = format!("<ud>{:016x}</ud>", hasher.finish());
+        format!("<ud>{:016x}</ud>", hasher.finish())
+    }
+
+    fn without(&self, text: &str, name: &str) -> String {
+        let hash = self.hash(name);
         let is_word = |one: char| one.is_alphanumeric() || one == '_' || one == '-';
         let (mut out, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(at) = rest.find(name) {
@@ -138,6 +163,11 @@ mod tests {
         let mail = br#"{"emailServer":{"user":"u","pass":"carrier"},"emailPass":"pigeon","passed":"x"}"#;
         let text = String::from_utf8(cleaned(mail.to_vec(), None)).unwrap();
         assert!(!text.contains("carrier") && !text.contains("pigeon") && text.contains("\"x\""), "{text}");
+        let mail = br#"{"sender":"db@a.example","recipients":["ann@a.example"],"emailServer":{"user":"mailer","pass":"","host":"mx"}}"#;
+        assert_eq!(cleaned(mail.to_vec(), None), mail);
+        let text = String::from_utf8(cleaned(mail.to_vec(), Some(&Redaction::with([].into_iter(), vec![7]))))
+            .unwrap();
+        assert!(!text.contains("a.example") && !text.contains("mailer") && text.contains("\"mx\""), "{text}");
         for untouched in [&br#"{ "minLength": 6, "n": 12345678901234567890123 }"#[..], b"# HELP password\n"] {
             assert_eq!(cleaned(untouched.to_vec(), None), untouched);
         }

@@ -69,6 +69,8 @@ fn a_node_makes_an_archive_without_names_of_users() {
         node.send("PUT", "/settings/rbac/users/local/anna-lena", ADMIN, Some("password=secret-1&roles="));
     assert_eq!(user.status, 200, "{}", user.body);
     assert_eq!(node.post("/pools/default/buckets", "name=b%25&ramQuota=100&replicaNumber=0").status, 202);
+    let mail = "enabled=true&sender=db%40a.example&recipients=ann%40a.example&emailHost=mx&emailUser=mailer&emailPass=pigeon-1";
+    assert_eq!(node.post("/settings/alerts", mail).status, 200);
     let started = node.post(START, "nodes=*&logRedactionLevel=partial&logRedactionSalt=grain");
     assert_eq!((started.status, started.json()), (200, json!([])), "{}", started.body);
     let task = task_when(&node, ended);
@@ -79,7 +81,14 @@ fn a_node_makes_an_archive_without_names_of_users() {
     let is_named = path.contains("/collected/collectinfo-") && path.ends_with("-ns_1@127.0.0.1-redacted.tar");
     assert!(is_named, "{path}");
     let contents = tar("-xOf", path, &["contents.txt"]);
-    for asked in ["/settee/logs", "/metrics", "/pools/default/buckets/b%/stats", "/health/ready"] {
+    for asked in [
+        "/settee/logs",
+        "/metrics",
+        "/pools/default/buckets/b%/stats",
+        "/health/ready",
+        "/settee/forecast",
+        "/settings/alerts",
+    ] {
         let line = contents.lines().find(|line| line.contains(asked)).unwrap_or_default();
         assert!(line.contains(" bytes"), "{asked}: {contents}");
     }
@@ -87,6 +96,9 @@ fn a_node_makes_an_archive_without_names_of_users() {
     assert!(buckets.contains("\"b%\""), "{buckets}");
     let all = tar("-xOf", path, &[]);
     assert!(!all.contains("anna-lena") && !all.contains("Administrator"), "names are replaced");
+    let mailed = tar("-xOf", path, &["cluster/settings-alerts.json"]);
+    assert!(mailed.contains("\"mx\"") && mailed.contains("<ud>"), "{mailed}");
+    assert!(!["a.example", "mailer", "pigeon-1"].iter().any(|secret| all.contains(secret)), "{mailed}");
 
     let downloaded = node.get(ARCHIVE);
     assert!(downloaded.body == std::fs::read_to_string(path).unwrap(), "{} bytes", downloaded.body.len());

@@ -25,9 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(ClapArgs)]
 #[command(after_help = "\
 The archive is a tar file with the answers of every node: its log, its figures, its health, and of the cluster its settings, buckets,
-alerts and objectives. contents.txt in it lists every file, and what could not be asked. No documents, passwords or private keys are in
-it. Names of users that the cluster knows are replaced by <ud>HASH</ud>, the same for one user in the whole archive; --no-redaction
-leaves them. Names of users that are gone, or never were, may stand in the log.
+alerts, objectives and forecasts. contents.txt in it lists every file, and what could not be asked. No documents, passwords or private
+keys are in it. Names of users that the cluster knows are replaced by <ud>HASH</ud>, the same for one user in the whole archive. So are
+the addresses and the login by which alerts are mailed. --no-redaction leaves all of them. Names of users that are gone, or never were,
+may stand in the log.
 
 Names of buckets, collections and nodes, addresses of clients, and functions of views are not replaced.
 
