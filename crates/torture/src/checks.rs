@@ -51,3 +51,9 @@ impl Checks {
             .collect()
     }
 }
+
+/// A list in words.
+#[must_use]
+pub fn found_or_none(found: &[String]) -> String {
+    if found.is_empty() { "none".to_owned() } else { found.join("; ") }
+}

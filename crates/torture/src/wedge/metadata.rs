@@ -4,12 +4,12 @@
 //! everything else goes on. Two cures, each on a node of its own: deleting, and switching to full eviction while the
 //! node runs.
 
-use super::press::{Press, found_or_none};
+use super::press::Press;
 use super::rescues::delete_lower_half;
 use super::warned::Warned;
 use super::{Plan, Rescue};
 use crate::TortureError;
-use crate::checks::Checks;
+use crate::checks::{Checks, found_or_none};
 use crate::loaders::Task;
 use crate::target::BUCKET;
 use base::Status;

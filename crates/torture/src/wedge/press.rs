@@ -5,7 +5,7 @@ use super::slowly::LONGER;
 use super::warned::Warned;
 use super::{Plan, Rescue};
 use crate::TortureError;
-use crate::checks::Checks;
+use crate::checks::{Checks, found_or_none};
 use crate::documents::Documents;
 use crate::ledger::Ledger;
 use crate::loaders::{Crew, Pressure, Task};
@@ -388,10 +388,4 @@ impl Press {
         drop(self.target);
         crew.and(probe)
     }
-}
-
-/// A list in words.
-#[must_use]
-pub fn found_or_none(found: &[String]) -> String {
-    if found.is_empty() { "none".to_owned() } else { found.join("; ") }
 }

@@ -2,9 +2,9 @@
 
 use super::Plan;
 use super::pace::Pace;
-use super::press::{Press, found_or_none};
+use super::press::Press;
 use crate::TortureError;
-use crate::checks::Checks;
+use crate::checks::{Checks, found_or_none};
 use crate::deleter::Deleter;
 use crate::loaders::Task;
 use crate::target::{Settling, Target};

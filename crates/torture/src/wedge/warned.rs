@@ -4,8 +4,7 @@
 //! leaves no time for the others. Where pressure comes slowly ([`super::slowly`]), the scenario makes conditions one after the other. There
 //! each alert that is due has to be seen, and in an earlier second than the first error.
 
-use super::press::found_or_none;
-use crate::checks::Checks;
+use crate::checks::{Checks, found_or_none};
 use crate::watch::Sample;
 use client::Rest;
 use serde_json::Value;
