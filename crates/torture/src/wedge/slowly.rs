@@ -25,12 +25,12 @@ const PER_DOCUMENT: f64 = 150.0;
 /// Values are so many times as long as others', since bytes are what presses.
 pub(super) const LONGER: usize = 4;
 /// Of one node. Memory takes more than half a minute to fill: a forecast of a new bucket needs that long.
-const QUOTA: u64 = 56 << 20;
+const QUOTA: u64 = 64 << 20;
 /// Bytes per second that the slowest disk takes.
 const SLOWEST: u64 = 1_000_000;
 /// First its node is sent so many times that, then so many.
 const FILLED_TIMES: f64 = 1.6;
-const FOLLOWED_TIMES: f64 = 6.0;
+const FOLLOWED_TIMES: f64 = 8.0;
 /// A stage may take so many seconds.
 const PATIENCE: u64 = 120;
 /// From when on writers are late that are slowed down, in microseconds.
