@@ -295,8 +295,14 @@ pub struct BucketStatsView {
     pub data_used: u64,
     /// Operations in the last second.
     pub ops_per_sec: f64,
+    /// Reads in the last second.
+    pub gets_per_sec: f64,
+    /// Those that found something.
+    pub get_hits_per_sec: f64,
     /// Reads from disk in the last second.
     pub disk_fetches_per_sec: f64,
+    /// Documents of active vBuckets whose values are on disk only.
+    pub non_resident: u64,
     /// Share of documents whose value is in memory, in percent.
     pub resident_percent: f64,
     /// Mutations not yet written.

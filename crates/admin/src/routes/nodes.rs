@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use cluster::{Membership, NodeInfo, Recovery, config};
 use serde_json::{Value, json};
 
-use super::storage_totals::storage_totals;
+use super::{pools, storage_totals::storage_totals};
 use crate::{
     node::versions::{PRODUCT_VERSION, SETTEE_VERSION},
     request::Call,
@@ -196,7 +196,11 @@ fn interesting_stats(call: &Call, node: &NodeInfo) -> Value {
         "curr_items": sum.items, "curr_items_tot": sum.items + sum.replica_items, "mem_used": sum.mem_used,
         "couch_docs_actual_disk_size": sum.disk_used, "couch_docs_data_size": sum.data_used,
         "couch_views_actual_disk_size": sum.views_disk_used, "couch_views_data_size": sum.views_data_used,
-        "ops": sum.ops_per_sec, "get_hits": sum.get_hits, "vb_replica_curr_items": sum.replica_items,
+        "ops": sum.ops_per_sec, "cmd_get": sum.gets_per_sec, "get_hits": sum.get_hits_per_sec,
+        "ep_bg_fetched": sum.disk_fetches_per_sec, "vb_active_num_non_resident": sum.non_resident,
+        "vb_replica_curr_items": sum.replica_items,
+        // There are no spatial views, as in every version that clients still meet.
+        "couch_spatial_data_size": 0, "couch_spatial_disk_size": 0,
     })
 }
 
@@ -227,16 +231,7 @@ pub(super) fn can_fail_over_gracefully(call: &Call, node: &NodeInfo) -> bool {
 fn full(call: &Call, node: &NodeInfo) -> Value {
     let mut full = view(call, node, None);
     full["storageTotals"] = storage_totals(call, Some(node.id));
-    full["memoryQuota"] = call.meta.quotas.data_mb.into();
-    let quotas = [
-        ("indexMemoryQuota", 512),
-        ("ftsMemoryQuota", 512),
-        ("cbasMemoryQuota", 1024),
-        ("eventingMemoryQuota", 256),
-    ];
-    for (name, default) in quotas {
-        full[name] = call.meta.quotas.others_mb.get(name).copied().unwrap_or(default).into();
-    }
+    pools::add_quotas(call, &mut full);
     full["storage"] = json!({ "ssd": [], "hdd": [] });
     full
 }

@@ -36,14 +36,15 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) ops_per_sec: f64,
+    pub(crate) gets_per_sec: f64,
+    pub(crate) get_hits_per_sec: f64,
     pub(crate) fetches_per_sec: f64,
 }
 
 /// Totals at the last sample, and the rates it gave.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sampled {
-    ops: u64,
-    fetches: u64,
+    totals: [u64; 4],
     rates: Rates,
 }
 
@@ -234,15 +235,15 @@ impl Gauges {
         let mut seconds = self.seconds.lock();
         let old = std::mem::take(&mut seconds.buckets);
         for (name, _, facts) in facts {
-            let (ops, fetches) = (facts.all_operations(), facts.stats.ops.bg_fetched);
+            let totals =
+                [facts.all_operations(), facts.reads(), facts.reads_that_found(), facts.stats.ops.bg_fetched];
             // A bucket seen for the first time has no rate yet.
-            let last = old.get(*name).copied().unwrap_or(Sampled { ops, fetches, rates: Rates::default() });
-            let per_sec = |now: u64, then: u64| now.saturating_sub(then) as f64 / SAMPLE_EVERY.as_secs_f64();
-            let rates = Rates {
-                ops_per_sec: per_sec(ops, last.ops),
-                fetches_per_sec: per_sec(fetches, last.fetches),
-            };
-            seconds.buckets.insert((*name).to_owned(), Sampled { ops, fetches, rates });
+            let last = old.get(*name).map_or(totals, |sampled| sampled.totals);
+            let [ops_per_sec, gets_per_sec, get_hits_per_sec, fetches_per_sec] = std::array::from_fn(|at| {
+                totals[at].saturating_sub(last[at]) as f64 / SAMPLE_EVERY.as_secs_f64()
+            });
+            let rates = Rates { ops_per_sec, gets_per_sec, get_hits_per_sec, fetches_per_sec };
+            seconds.buckets.insert((*name).to_owned(), Sampled { totals, rates });
         }
         let cpu = machine::CpuTime::read();
         seconds.cpu_percent = cpu.busy_percent_since(seconds.cpu);

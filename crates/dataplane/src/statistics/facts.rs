@@ -8,6 +8,7 @@ use std::{
 use engine::BucketStats;
 use stats::NodeMemory;
 
+use super::operations::READS;
 use crate::{
     figures::{
         meter::{BucketMeter, OpKind, PhaseReport},
@@ -140,6 +141,16 @@ impl BucketFacts {
     /// Those of them that found one.
     pub(crate) fn hits(&self, kinds: &[OpKind]) -> u64 {
         self.operations(kinds).saturating_sub(self.misses(kinds))
+    }
+
+    /// Reads of documents or of parts of them.
+    pub fn reads(&self) -> u64 {
+        self.operations(READS)
+    }
+
+    /// Those of them that found one.
+    pub fn reads_that_found(&self) -> u64 {
+        self.hits(READS)
     }
 
     /// Operations of all kinds.

@@ -10,7 +10,7 @@ use crate::figures::meter::OpKind as K;
 type F = BucketFacts;
 
 /// Sub-document operations count as reads and writes as well.
-const READS: &[K] = &[K::Get, K::SubdocLookup];
+pub(super) const READS: &[K] = &[K::Get, K::SubdocLookup];
 const WRITES: &[K] = &[K::Set, K::Add, K::Replace, K::Append, K::Prepend, K::SubdocMutation];
 
 const OPS_HELP: &str = "Operations, by kind and outcome.";
