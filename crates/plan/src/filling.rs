@@ -6,7 +6,8 @@
 //!
 //! - Noise is no growth: three quarters of the third piece have to be above three quarters of the first.
 //! - A bulk load that has ended has no pace from the second piece to the third. A long window would still see it as growth for a while, so
-//!   the last two minutes have to show some as well.
+//!   the last two minutes have to show some as well. A load that was shorter than two pieces lies in both of them, though it has ended.
+//!   So the newest third of the third piece has to be above the middle of that piece.
 //! - A saw tooth, as compaction makes it, does not rise above the teeth before.
 //! - No window foretells what is more than ten times its length away. So a short one speaks only of a limit that is near.
 
@@ -70,7 +71,7 @@ fn through(points: &[Point], now_secs: u64, window_secs: u64, limit: f64) -> Opt
     let piece_secs = window_secs / PIECES;
     let piece = |ago| piece(points, now_secs, piece_secs, ago);
     let (first, second, third) = (piece(2)?, piece(1)?, piece(0)?);
-    if third.low <= first.high {
+    if third.low <= first.high || third.end <= third.middle {
         return None;
     }
     let before = (PIECES..PIECES * (1 + BEFORE)).filter_map(piece).map(|piece| piece.middle);
@@ -96,6 +97,8 @@ struct Piece {
     middle: f64,
     /// A quarter of them is not below this.
     high: f64,
+    /// The middle of the newest third of them.
+    end: f64,
 }
 
 impl Piece {
@@ -111,11 +114,15 @@ impl Piece {
         if values.len() < POINTS_MIN {
             return None;
         }
+        let mut newest = values.split_off(values.len() - values.len().div_ceil(3));
+        newest.sort_unstable_by(f64::total_cmp);
+        let end = newest.get(newest.len() / 2).copied()?;
+        values.extend(newest);
         values.sort_unstable_by(f64::total_cmp);
         let last = values.len() - 1;
         let at = |place: usize| values.get(place).copied();
         // One of two or three points is no quarter.
-        Some(Self { low: at(last / 4)?, middle: at(last / 2)?, high: at(last - last / 4)? })
+        Some(Self { low: at(last / 4)?, middle: at(last / 2)?, high: at(last - last / 4)?, end })
     }
 }
 
@@ -180,6 +187,26 @@ mod tests {
             "{:?}, {over:?}",
             at.first()
         );
+    }
+
+    #[test]
+    fn a_short_load_that_has_ended_is_no_growth() {
+        // A load of so many seconds fills half of what is free. An alert fires after five seconds of looks, one a second.
+        let fires = |load: u64, from: u64| -> Vec<u64> {
+            let of = |secs: f64| (secs - 1_000.0).clamp(0.0, load as f64);
+            let told = |secs: u64| full_in(&of, secs, load as f64 * 2.0).is_some();
+            (1_000 + from..1_200).filter(|secs| (secs - 5..=*secs).all(told)).collect()
+        };
+        let fires_after_its_end = |load: u64| fires(load, load).len();
+        for load in 1..=18 {
+            assert_eq!(fires_after_its_end(load), 0, "a load of {load} s");
+        }
+        // What was long enough is over as soon.
+        for load in [25, 30, 36] {
+            assert!(fires_after_its_end(load) <= 8, "a load of {load} s: {}", fires_after_its_end(load));
+        }
+        let first = fires(36, 0).first().copied();
+        assert!((1_023..=1_026).contains(&first.unwrap_or_default()), "{first:?}");
     }
 
     #[test]

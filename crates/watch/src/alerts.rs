@@ -145,15 +145,15 @@ alerts! {
         "Free space, delete documents, or add a disk or nodes.";
     DISK_SOON "disk_fills_soon" Critical 5 60:
         "The disk of a node will be full within an hour at the pace of the last minutes. Then only deletions are accepted.",
-        "Documents, or files of others, are written faster than the disk bears. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead.",
+        "Documents, or files of others, are written faster than the disk bears. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead. A load of less than 18 seconds is no growth.",
         "Stop what fills the disk, free space, or delete documents. It is over three minutes after the growth.";
     MEMORY_SOON "memory_fills_soon" Warning 5 60:
         "The memory of a bucket will reach its high watermark on a node within an hour, at the pace of the last minutes.",
-        "The bucket grows fast. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead.",
+        "The bucket grows fast. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead. A load of less than 18 seconds is no growth.",
         "Nothing, if it is all right that values leave memory. Otherwise raise the quota or add nodes. A bucket of type ephemeral drops documents then, or refuses writes.";
     METADATA_SOON "metadata_fills_soon" Critical 5 60:
         "Keys and metadata alone will take a bucket's memory up to its high watermark on a node within an hour. That goes by the pace of the last minutes.",
-        "Documents are inserted fast, and nothing will be left to eject. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead.",
+        "Documents are inserted fast, and nothing will be left to eject. The forecast looks at half a minute, two minutes and eight, and sees ten times as far ahead. A load of less than 18 seconds is no growth.",
         "Stop the inserts, raise the quota, or switch the bucket to full eviction. From the watermark on, inserts are slowed down and then refused.";
     DISK_FILLS "disk_fills" Warning 0 3600:
         "The disk of a node will be full within two weeks at the pace of the last two.",
@@ -313,17 +313,39 @@ impl Board {
         changes
     }
 
-    /// What fires now, the gravest first.
+    /// Ends alerts at once of whose subjects nothing can be told any more; says which of them had fired.
+    pub fn end(&mut self, is_gone: impl Fn(&Firing) -> bool) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.0.retain(|_, state| {
+            let stays = !is_gone(&state.firing);
+            if !stays && state.is_told {
+                changes.push(Change::Cleared(state.firing.clone()));
+            }
+            stays
+        });
+        changes
+    }
+
+    /// What fires now, the gravest first. The text of one whose condition holds no longer says so: it is as old as that.
     #[must_use]
-    pub fn firing(&self) -> Vec<&Firing> {
+    pub fn firing(&self) -> Vec<Firing> {
         let told = self.0.values().filter(|state| state.is_told);
-        let mut firing: Vec<_> = told.map(|state| &state.firing).collect();
+        let mut firing: Vec<_> = told.map(State::shown).collect();
         firing.sort_by_key(|one| std::cmp::Reverse(one.about.level));
         firing
     }
 }
 
 impl State {
+    fn shown(&self) -> Firing {
+        let mut shown = self.firing.clone();
+        if !self.holds {
+            let seconds = shown.about.clears_after_secs;
+            shown.text += &format!(" It is no longer so: this alert ends once that has lasted {seconds} s.");
+        }
+        shown
+    }
+
     fn turn(&mut self, holds: bool, now_secs: u64) {
         if self.holds != holds {
             (self.holds, self.turned_secs) = (holds, now_secs);

@@ -58,7 +58,7 @@ impl Alerting {
 
     /// What fires now, the gravest first.
     pub(crate) fn firing(&self) -> Vec<Firing> {
-        self.board.lock().firing().into_iter().cloned().collect()
+        self.board.lock().firing()
     }
 
     /// The same as statistics.

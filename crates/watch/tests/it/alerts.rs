@@ -62,6 +62,30 @@ fn what_holds_for_a_moment_does_not_fire_and_the_gravest_comes_first() {
 }
 
 #[test]
+fn what_is_about_a_subject_that_is_gone_ends_at_once() {
+    let mut board = Board::default();
+    let of = |about, subject: &str| Holds::new(about, subject, "text");
+    board.look(BEGIN, vec![of(&MEMORY_CLOSE, "a"), of(&MEMORY_CLOSE, "b"), of(&SLOW, "b")]);
+    let ended = board.end(|one| one.subject == "b");
+    assert_eq!(told(&ended), [("cleared", "memory_close_to_quota")], "what had not fired is not told");
+    assert_eq!(board.firing().len(), 1);
+    assert_eq!(board.end(|one| one.subject == "b"), []);
+}
+
+#[test]
+fn what_holds_no_longer_and_fires_still_says_so() {
+    let mut board = Board::default();
+    board.look(BEGIN, vec![Holds::new(&MEMORY_CLOSE, "b", "It is full at 18:07.")]);
+    let text = |board: &Board| board.firing()[0].text.clone();
+    assert_eq!(text(&board), "It is full at 18:07.");
+    board.look(BEGIN + 1, Vec::new());
+    let ends = "It is full at 18:07. It is no longer so: this alert ends once that has lasted 10 s.";
+    assert_eq!(text(&board), ends);
+    board.look(BEGIN + 2, vec![Holds::new(&MEMORY_CLOSE, "b", "It is full at 18:08.")]);
+    assert_eq!(text(&board), "It is full at 18:08.");
+}
+
+#[test]
 fn a_clock_that_is_set_back_holds_nothing_up_and_the_number_is_bounded() {
     let mut board = Board::default();
     board.look(BEGIN, vec![Holds::new(&MEMORY_CLOSE, "b", "")]);
