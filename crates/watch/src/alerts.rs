@@ -169,11 +169,11 @@ alerts! {
         "Raise the quota, add nodes, or switch the bucket to full eviction. `settee plan --from HOST` shows the forecasts.";
     BURN_PAGE "budget_burns_fast" Critical 0 60:
         "Operations miss an objective so often that its error budget is used many times too fast.",
-        "Requests are slower than the objective asks for, on this node. By its probes: nodes answer this one slowly or not at all.",
+        "Requests are slower than the objective asks for, on this node. By its probes: nodes answer this one slowly or not at all. It fires above 14.4 over 1h and 5m, or above 6 over 6h and 30m, where 1 uses all of the budget in one period. The shorter span has to have 100 operations.",
         "See `settee slo show`, and where the time goes: `settee_phase_seconds`. Of probes `GET /settee/probe` shows which node is slow.";
     BURN_TICKET "budget_burns" Warning 0 300:
         "Operations miss an objective more often than its error budget allows in the long run.",
-        "Requests are slower than the objective asks for, on this node. By its probes: nodes answer this one slowly or not at all.",
+        "Requests are slower than the objective asks for, on this node. By its probes: nodes answer this one slowly or not at all. It fires above 3 over 1d and 2h, or above 1 over 3d and 6h, where 1 uses all of the budget in one period. The shorter span has to have 100 operations.",
         "See `settee slo show`, and where the time goes: `settee_phase_seconds`. Of probes `GET /settee/probe` shows which node is slow.";
     NODE_DOWN "node_down" Critical 0 5:
         "A node is not heard of.",

@@ -109,6 +109,12 @@ impl Spans {
         self.spans[span as usize]
     }
 
+    /// The shortest span with everything that was counted over this one: nothing was counted before it.
+    #[must_use]
+    pub fn covered(&self, span: Span) -> Span {
+        Span::ALL.into_iter().find(|one| self.of(*one) == self.of(span)).unwrap_or(span)
+    }
+
     /// What two nodes have counted.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
@@ -303,6 +309,15 @@ mod tests {
         assert!(ends.outlook == "notInSight" && ends.early_secs.is_some(), "{ends:?}");
         assert_eq!(judge(999_900, &counted).budget_ends(28).outlook, "reached");
         assert_eq!(judge(999_000, &Spans::default()).budget_ends(28).outlook, "notEnoughData");
+    }
+
+    #[test]
+    fn a_span_is_covered_as_far_back_as_something_was_counted() {
+        let mut counted = all(90, 100);
+        assert_eq!(counted.covered(Span::Hours6), Span::Minutes5);
+        counted.spans[Span::Minutes5 as usize] = Counts { good: 40, total: 50 };
+        assert_eq!(counted.covered(Span::Hours6), Span::Minutes30);
+        assert_eq!(counted.covered(Span::Minutes5), Span::Minutes5);
     }
 
     #[test]

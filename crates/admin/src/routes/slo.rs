@@ -8,7 +8,7 @@ use http::{
     reply::{self, Outcome, Refusal, json_ok},
 };
 use serde_json::{Map, Value, json};
-use watch::{RULES, Span, Spans, burn::MILLION, judge};
+use watch::{Judgement, RULES, Span, Spans, burn::MILLION, judge};
 
 use super::{
     nodes,
@@ -70,16 +70,13 @@ fn view(bucket: &str, name: &str, objective: &Objective, together: &Together) ->
     let spans = together.of(bucket, name);
     let judged = judge(objective.target_ppm, &spans);
     let percent = |share: Option<f64>| share.map(|share| share * 100.0);
-    let burn: Map<String, Value> =
-        Span::ALL.iter().zip(judged.burn).map(|(span, burn)| (span.name().into(), json!(burn))).collect();
-    let rules: Vec<_> = RULES
+    let outside = seen_outside(bucket, name, objective, together);
+    let states = outside.iter().map(|(source, _, judged)| (*source, judged.word()));
+    let (source, state) = worst_state(judged.word(), states);
+    let outside: Map<String, Value> = outside
         .iter()
-        .zip(judged.holds)
-        .map(|(rule, holds)| {
-            json!({
-                "severity": rule.severity.word(), "long": rule.long.name(), "short": rule.short.name(),
-                "burn": rule.burn, "holds": holds,
-            })
+        .map(|(source, spans, judged)| {
+            (source.name().to_owned(), view_of_outside(objective, *source, spans, judged))
         })
         .collect();
     json!({
@@ -87,28 +84,64 @@ fn view(bucket: &str, name: &str, objective: &Objective, together: &Together) ->
         "operation": objective.operation.name(), "latencyUs": objective.latency_us,
         "targetPercent": percent_of(objective.target_ppm), "periodDays": objective.period_days,
         "events": events(&spans), "attainedPercent": percent(judged.attained),
-        "budgetLeftPercent": percent(judged.budget_left), "burn": burn, "rules": rules, "state": judged.word(),
-        "seenFromOutside": outside(bucket, name, objective, together),
+        "budgetLeftPercent": percent(judged.budget_left), "burn": burn(&judged), "rules": rules(&judged),
+        "state": state, "stateSource": source.name(), "seenFromOutside": outside,
     })
 }
 
-/// The same objective by what was seen outside of the server.
-fn outside(bucket: &str, name: &str, objective: &Objective, together: &Together) -> Value {
-    let percent = |share: Option<f64>| share.map(|share| share * 100.0);
-    let seen = Source::ALL.into_iter().filter(|source| *source != Source::Server).filter_map(|source| {
-        let spans = together.seen_by(bucket, name, source)?;
-        let judged = judge(objective.target_ppm, &spans);
-        let mut shown = json!({
-            "events": events(&spans), "attainedPercent": percent(judged.attained),
-            "budgetLeftPercent": percent(judged.budget_left), "state": judged.word(),
-        });
-        if source == Source::Sdk {
-            let bound = told_latency(objective.operation).bound_within(objective.latency_us);
-            shown["goodWithinUs"] = bound.map(|(_, bound)| u64::from(bound) * 1_000).into();
-        }
-        Some((source.name().to_owned(), shown))
+/// The state of an objective is the worst one of its sources, since each of them has alerts of its own. The server's comes first.
+fn worst_state(
+    of_server: &'static str,
+    outside: impl Iterator<Item = (Source, &'static str)>,
+) -> (Source, &'static str) {
+    let all: Vec<_> = std::iter::once((Source::Server, of_server)).chain(outside).collect();
+    let find = |word: &str| all.iter().find(|(_, state)| *state == word).copied();
+    find("exhausted").or_else(|| find("burning")).unwrap_or((Source::Server, of_server))
+}
+
+/// How fast the budget burns, by span.
+fn burn(judged: &Judgement) -> Map<String, Value> {
+    Span::ALL.iter().zip(judged.burn).map(|(span, burn)| (span.name().into(), json!(burn))).collect()
+}
+
+/// Every rule, and whether it holds.
+fn rules(judged: &Judgement) -> Vec<Value> {
+    let shown = RULES.iter().zip(judged.holds).map(|(rule, holds)| {
+        json!({
+            "severity": rule.severity.word(), "long": rule.long.name(), "short": rule.short.name(),
+            "burn": rule.burn, "holds": holds,
+        })
     });
-    Value::Object(seen.collect())
+    shown.collect()
+}
+
+/// The same objective by what was seen outside of the server.
+fn seen_outside(
+    bucket: &str,
+    name: &str,
+    objective: &Objective,
+    together: &Together,
+) -> Vec<(Source, Spans, Judgement)> {
+    let outside = Source::ALL.into_iter().filter(|source| *source != Source::Server);
+    let seen = outside.filter_map(|source| {
+        let spans = together.seen_by(bucket, name, source)?;
+        Some((source, spans, judge(objective.target_ppm, &spans)))
+    });
+    seen.collect()
+}
+
+fn view_of_outside(objective: &Objective, source: Source, spans: &Spans, judged: &Judgement) -> Value {
+    let percent = |share: Option<f64>| share.map(|share| share * 100.0);
+    let mut shown = json!({
+        "events": events(spans), "attainedPercent": percent(judged.attained),
+        "budgetLeftPercent": percent(judged.budget_left), "state": judged.word(),
+        "burn": burn(judged), "rules": rules(judged),
+    });
+    if source == Source::Sdk {
+        let bound = told_latency(objective.operation).bound_within(objective.latency_us);
+        shown["goodWithinUs"] = bound.map(|(_, bound)| u64::from(bound) * 1_000).into();
+    }
+    shown
 }
 
 fn events(spans: &Spans) -> Value {
@@ -200,6 +233,18 @@ mod tests {
 
     fn asked(form: &str, known: Option<&Objective>) -> Result<Objective, ()> {
         asked_for(&Form::parse(form.as_bytes()).unwrap(), known).map_err(drop)
+    }
+
+    #[test]
+    fn an_objective_is_as_bad_as_the_worst_of_its_sources() {
+        let of = |server: &'static str, probe: &'static str, sdk: &'static str| {
+            worst_state(server, [(Source::Probe, probe), (Source::Sdk, sdk)].into_iter())
+        };
+        assert_eq!(of("met", "met", "no data"), (Source::Server, "met"));
+        assert_eq!(of("no data", "met", "met"), (Source::Server, "no data"));
+        assert_eq!(of("met", "burning", "met"), (Source::Probe, "burning"));
+        assert_eq!(of("burning", "burning", "exhausted"), (Source::Sdk, "exhausted"));
+        assert_eq!(of("burning", "burning", "met"), (Source::Server, "burning"));
     }
 
     #[test]

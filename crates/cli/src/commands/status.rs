@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::cluster::{Access, Session, Unshown};
+use super::{
+    cluster::{Access, Session, Unshown},
+    slo,
+};
 use crate::{outlook, table::table};
 
 /// Say whether a cluster is well
@@ -157,7 +160,12 @@ fn problems(seen: &Seen) -> Vec<(Health, String)> {
     for one in seen.objectives().filter(|one| ["burning", "exhausted"].contains(&text(one, "state"))) {
         let state = if text(one, "state") == "burning" { "burns its budget" } else { "has no budget left" };
         let (bucket, name) = (text(one, "bucket"), text(one, "name"));
-        problems.push((Health::Warnings, format!("objective {bucket}/{name} {state}")));
+        let by = match text(one, "stateSource") {
+            "probe" => ", by its probes",
+            "sdk" => ", as clients tell",
+            _ => "",
+        };
+        problems.push((Health::Warnings, format!("objective {bucket}/{name} {state}{by}")));
     }
     problems.sort_by_key(|(health, _)| std::cmp::Reverse(*health));
     problems
@@ -249,7 +257,7 @@ fn objective_row(one: &Value) -> Vec<String> {
         format!("{}/{}", text(one, "bucket"), text(one, "name")),
         percent(&one["attainedPercent"]),
         percent(&one["budgetLeftPercent"]),
-        text(one, "state").into(),
+        slo::state(one),
     ]
 }
 

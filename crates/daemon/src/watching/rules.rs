@@ -153,8 +153,13 @@ pub(crate) fn burning(metadata: &Metadata, counted: Vec<Counted>, node: &str) ->
             Source::Probe => (" by its probes", "/probe"),
             Source::Sdk => (" as its clients tell", "/sdk"),
         };
+        let covered = one.spans.covered(rule.long);
+        let of_late = match covered == rule.long {
+            true => String::new(),
+            false => format!(" Nothing was counted before the last {}.", covered.name()),
+        };
         let text = format!(
-            "Objective \"{}\" of bucket \"{}\": node {node} uses its error budget {burn:.1} times too fast over {}{seen}.",
+            "Objective \"{}\" of bucket \"{}\": node {node} uses its error budget {burn:.1} times too fast over {}{seen}.{of_late}",
             one.objective,
             one.bucket,
             rule.long.name(),
@@ -279,6 +284,22 @@ mod tests {
         }
         metadata.buckets.get_mut("b").unwrap().objectives.insert("fast".into(), objective);
         metadata
+    }
+
+    #[test]
+    fn a_budget_that_burns_in_a_young_cluster_says_over_what_it_was_counted() {
+        let (metadata, mut ring) = (with_objective(), Ring::default());
+        (0..10).for_each(|minute| ring.add(NOW + minute * 60, Counts { good: 990, total: 1_000 }));
+        let counted = Counted {
+            bucket: "b".into(),
+            objective: "fast".into(),
+            source: Source::Probe,
+            spans: ring.spans(NOW + 600, 28),
+        };
+        let told = burning(&metadata, vec![counted], "n").remove(0);
+        assert_eq!((told.about.name, told.subject.as_str()), ("budget_burns_fast", "b/fast/probe"));
+        let ends = "10.0 times too fast over 6h by its probes. Nothing was counted before the last 30m.";
+        assert!(told.text.ends_with(ends), "{}", told.text);
     }
 
     #[test]

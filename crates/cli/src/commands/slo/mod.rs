@@ -28,7 +28,8 @@ EXAMPLES
       settee slo export --format openslo > settee-slo.yaml
 
 BUDGET is what is left of the errors that the target allows over its period. BURN is how fast it is used: 1 uses all of it in one period.
-STATE is met, burning (a burn rate calls for somebody), exhausted, or no data.";
+STATE is met, burning (a burn rate calls for somebody), exhausted, or no data. It is the worst of what the server, its probes and clients see;
+all other figures of the list are the server's.";
 
 /// Set objectives of latency, and see how they are met
 #[derive(Subcommand)]
@@ -238,8 +239,20 @@ fn row(one: &Value) -> Vec<String> {
         share(&one["budgetLeftPercent"], 1),
         rate(&one["burn"]["1h"]),
         rate(&one["burn"]["3d"]),
-        text("state"),
+        state(one),
     ]
+}
+
+/// What sources outside of the server are called.
+const OUTSIDE: [(&str, &str); 2] = [("probe", "probe"), ("sdk", "clients")];
+
+/// The state of an objective, and who sees it so where it is not the server. A node of an older version does not say that.
+pub(super) fn state(one: &Value) -> String {
+    let state = one["state"].as_str().unwrap_or_default();
+    match OUTSIDE.into_iter().find(|(source, _)| one["stateSource"] == *source) {
+        Some((_, title)) => format!("{state} ({title})"),
+        None => state.to_owned(),
+    }
 }
 
 /// The objective in words.
@@ -269,16 +282,34 @@ fn show(args: &OneArgs) -> Result<(), Failure> {
         return Ok(());
     }
     println!("{}/{}: {}", args.one.bucket, args.one.name, asked(&one));
-    println!("state      {}", one["state"].as_str().unwrap_or_default());
+    println!("state      {}", state(&one));
     println!("events     {} of {} were good", one["events"]["good"], one["events"]["total"]);
     println!("attained   {}", share(&one["attainedPercent"], 4));
     println!("budget     {} left", share(&one["budgetLeftPercent"], 1));
     outside(&one).iter().for_each(|line| println!("{line}"));
     println!();
-    let rules = one["rules"].as_array().into_iter().flatten().map(|rule| {
+    print!("{}", rules(&one));
+    for (title, seen) in burning_outside(&one) {
+        println!("\nThe same, as seen by {title}");
+        print!("{}", rules(seen));
+    }
+    missing(&one);
+    Ok(())
+}
+
+/// The sources outside of the server by which a budget burns too fast.
+fn burning_outside(one: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
+    let sources = OUTSIDE.into_iter().map(|(source, title)| (title, &one["seenFromOutside"][source]));
+    sources
+        .filter(|(_, seen)| seen["rules"].as_array().into_iter().flatten().any(|rule| rule["holds"] == true))
+}
+
+/// The rules, and how fast the budget burns by them.
+fn rules(seen: &Value) -> String {
+    let rules = seen["rules"].as_array().into_iter().flatten().map(|rule| {
         let text = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
         let (long, short) = (text("long"), text("short"));
-        let (now_long, now_short) = (rate(&one["burn"][&long]), rate(&one["burn"][&short]));
+        let (now_long, now_short) = (rate(&seen["burn"][&long]), rate(&seen["burn"][&short]));
         let holds = if rule["holds"] == true { "holds" } else { "" };
         vec![
             text("severity"),
@@ -288,16 +319,13 @@ fn show(args: &OneArgs) -> Result<(), Failure> {
             holds.into(),
         ]
     });
-    print!("{}", table(&["RULE", "BURN RATE OVER", "LONG", "SHORT", ""], rules.collect()));
-    missing(&one);
-    Ok(())
+    table(&["RULE", "BURN RATE OVER", "LONG", "SHORT", ""], rules.collect())
 }
 
 /// What was seen of an objective outside of the server.
 fn outside(one: &Value) -> Vec<String> {
-    let sources = [("probe", "probe"), ("sdk", "clients")];
     let seen =
-        sources.into_iter().filter_map(|(source, title)| Some((title, one["seenFromOutside"].get(source)?)));
+        OUTSIDE.into_iter().filter_map(|(source, title)| Some((title, one["seenFromOutside"].get(source)?)));
     let line = |(title, seen): (&str, &Value)| {
         let (good, total) = (&seen["events"]["good"], &seen["events"]["total"]);
         let within = match seen["goodWithinUs"].as_u64() {
@@ -348,6 +376,22 @@ mod tests {
             ["probe      50.0000 %, 3 of 8, met", "clients    50.0000 %, 4 of 8 (good: within 1 ms), met"];
         assert_eq!(outside(&one), expected);
         assert!(outside(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn a_budget_that_burns_by_probes_alone_is_shown_as_such() {
+        let rule = |holds: bool| json!({ "severity": "page", "long": "6h", "short": "30m", "burn": 6.0, "holds": holds });
+        let seen = |holds: bool| json!({ "burn": { "6h": 10.0, "30m": 40.0 }, "rules": [rule(holds)] });
+        let mut one = seen(false);
+        one["state"] = "exhausted".into();
+        one["stateSource"] = "probe".into();
+        one["seenFromOutside"] = json!({ "probe": seen(true), "sdk": seen(false) });
+        assert_eq!(row(&one).last().map(String::as_str), Some("exhausted (probe)"));
+        let shown: Vec<_> = burning_outside(&one).map(|(title, seen)| (title, rules(seen))).collect();
+        let [("probe", table)] = &shown[..] else { panic!("{shown:?}") };
+        assert!(table.contains("6h and 30m above 6.0") && table.contains("holds"), "{table}");
+        one["stateSource"] = "server".into();
+        assert_eq!(state(&one), "exhausted");
     }
 
     #[test]
