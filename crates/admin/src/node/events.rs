@@ -68,7 +68,10 @@ impl Events {
     fn add(&self, changes: Vec<Change>, now_ms: u64) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (module, severity, text) in changes {
-            tracing::info!(module, "{text}");
+            match severity {
+                Severity::Info => tracing::info!(module, "{text}"),
+                Severity::Warning | Severity::Critical => tracing::warn!(module, "{text}"),
+            }
             if kept.len() == ENTRIES_MAX {
                 kept.pop_front();
             }
@@ -119,12 +122,23 @@ fn replication(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -
     let begun = begun.map(|cut| ("ns_replication", Severity::Warning, outage(meta, cut)));
     let over = before.cut_off.iter().filter(|cut| !is_in(after, cut)).map(|cut| {
         let (from, to) = (name(meta, cut.from), name(meta, cut.to));
-        info(
-            "ns_replication",
-            format!("Replication of bucket \"{}\" from {from} to {to} goes on.", cut.bucket),
-        )
+        let how = how_it_is_over(meta, after, cut);
+        info("ns_replication", format!("Replication of bucket \"{}\" from {from} to {to} {how}.", cut.bucket))
     });
     begun.chain(over).chain(elections(meta, before, after)).chain(divergence(meta, before, after)).collect()
+}
+
+/// What has become of replicas that were not fed, and of which nothing is told any more.
+fn how_it_is_over(meta: &Metadata, now: &ClusterStatus, cut: &CutOff) -> String {
+    let lost = [cut.from, cut.to].into_iter().find_map(|id| match meta.node_by_id(id) {
+        None => Some(format!("has ended: {} has left the cluster", name(meta, id))),
+        Some(node) if node.is_failed_over() => Some(format!("has ended: {} was failed over", address(node))),
+        Some(node) if now.silent.contains(&id) => {
+            Some(format!("waits for {}, which is not heard of", address(node)))
+        }
+        Some(_) => None,
+    });
+    lost.unwrap_or_else(|| "goes on".to_owned())
 }
 
 /// Which elections wait for nodes, and which wait no longer.
@@ -316,6 +330,26 @@ mod tests {
             outages(&meta, &states[2])[0].text,
             format!("{between} is interrupted: 4 replicas are not kept up to date.")
         );
+    }
+
+    #[test]
+    fn replication_from_a_node_that_is_lost_does_not_go_on() {
+        let meta = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
+        let cut = CutOff { bucket: "b".into(), from: NodeId(0), to: NodeId(1), copies: 9 };
+        let begun = ClusterStatus { cut_off: vec![cut], ..ClusterStatus::default() };
+        let last = |meta: &Metadata, after: &ClusterStatus| {
+            let events = Events::default();
+            events.note_status(meta, &begun, after, 7);
+            events.all().remove(0).text
+        };
+        let silent = ClusterStatus { silent: [NodeId(0)].into(), ..ClusterStatus::default() };
+        let between = "Replication of bucket \"b\" from 127.0.0.1:8091 to 127.0.0.2:8091";
+        let waits = format!("{between} waits for 127.0.0.1:8091, which is not heard of.");
+        assert_eq!(last(&meta, &silent), waits);
+        let mut out = meta.clone();
+        out.nodes[0].membership = Membership::InactiveFailed;
+        assert_eq!(last(&out, &silent), format!("{between} has ended: 127.0.0.1:8091 was failed over."));
+        assert_eq!(last(&meta, &ClusterStatus::default()), format!("{between} goes on."));
     }
 
     #[test]

@@ -83,7 +83,11 @@ impl Figures {
                 ((uuid.clone(), node), cut_off)
             })
         });
-        self.outages.look(now, cut_off.collect());
+        let has_actives = |uuid: &BucketUuid, node| {
+            let bucket = metadata.bucket_by_uuid(uuid);
+            bucket.is_some_and(|(_, info)| info.vbs.iter().any(|plan| plan.active() == Some(node)))
+        };
+        self.outages.look(now, cut_off.collect(), has_actives);
         (self.gathered, self.with_weights) = (Some(now), is_moving);
     }
 

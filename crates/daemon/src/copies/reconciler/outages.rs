@@ -38,13 +38,18 @@ struct Outage {
 }
 
 impl Outages {
-    /// Takes note of how it is: the replicas that are not fed now.
-    pub(crate) fn look(&mut self, now: Instant, cut_off: HashMap<(BucketUuid, NodeId), CutOff>) {
+    /// Takes note of how it is: the replicas that are not fed now. `has_actives`: whether the node still has active copies of the bucket.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        cut_off: HashMap<(BucketUuid, NodeId), CutOff>,
+        has_actives: impl Fn(&BucketUuid, NodeId) -> bool,
+    ) {
         self.0.retain(|key, outage| {
             let stays = cut_off.contains_key(key);
             if !stays && outage.lasts {
                 let CutOff { bucket, node, .. } = &outage.cut_off;
-                tracing::info!(bucket, node, "replicas follow a node again");
+                tracing::info!(bucket, node, "{}", over(has_actives(&key.0, key.1)));
             }
             stays
         });
@@ -67,6 +72,14 @@ impl Outages {
     }
 }
 
+/// What has ended an outage.
+fn over(has_actives: bool) -> &'static str {
+    match has_actives {
+        true => "replicas follow a node again",
+        false => "replicas follow that node no longer: it has no active copies of the bucket any more",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,15 +92,15 @@ mod tests {
             HashMap::from([((bucket.clone(), node), cut_off)])
         };
         let (mut outages, start) = (Outages::default(), Instant::now());
-        outages.look(start, now(7));
+        outages.look(start, now(7), |_, _| true);
         assert!(outages.of(&bucket).is_empty(), "it may be over in a moment");
-        outages.look(start + LASTING, now(5));
+        outages.look(start + LASTING, now(5), |_, _| true);
         assert_eq!(outages.of(&bucket), BTreeMap::from([(node, 5)]));
         assert!(outages.of(&BucketUuid("other".into())).is_empty());
-        outages.look(start + 2 * LASTING, HashMap::new());
+        outages.look(start + 2 * LASTING, HashMap::new(), |_, _| false);
         assert!(outages.of(&bucket).is_empty());
         // It counts anew from here.
-        outages.look(start + 3 * LASTING, now(1));
+        outages.look(start + 3 * LASTING, now(1), |_, _| true);
         assert!(outages.of(&bucket).is_empty());
     }
 }
