@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     access: Access,
 
-    /// Print one JSON object: health, problems, nodes, buckets, alerts, objectives, forecasts
+    /// Print one JSON object: health, problems, nodes, buckets, alerts, objectives, silences, forecasts
     #[arg(long)]
     json: bool,
 }
@@ -60,6 +60,7 @@ struct Seen {
     buckets: Value,
     alerts: Value,
     objectives: Value,
+    silences: Value,
     forecasts: Vec<Value>,
 }
 
@@ -97,6 +98,7 @@ impl Seen {
             buckets: session.show("/pools/default/buckets?skipMap=true")?,
             alerts: session.show("/settee/alerts")?,
             objectives: session.show("/settee/slo")?,
+            silences: session.show("/settee/alerts/silences").unwrap_or(Value::Null),
             // A node of an older version has none.
             forecasts: session
                 .show("/settee/forecast")
@@ -108,6 +110,10 @@ impl Seen {
 
     fn nodes(&self) -> impl Iterator<Item = &Value> {
         list(&self.pool["nodes"])
+    }
+
+    fn fires(&self, name: &str) -> bool {
+        list(&self.alerts["firing"]).any(|alert| text(alert, "name") == name)
     }
 
     fn objectives(&self) -> impl Iterator<Item = &Value> {
@@ -141,15 +147,25 @@ fn problems(seen: &Seen) -> Vec<(Health, String)> {
                 problems.push((Health::Warnings, format!("node {name} was added and waits for a rebalance")));
             }
             ("warmup", _) => problems.push((Health::Warnings, format!("node {name} warms up"))),
-            _ => problems.push((Health::Unhealthy, format!("node {name} is not heard of"))),
+            _ => {
+                let is_it =
+                    |alert: &&Value| text(alert, "name") == "node_down" && text(alert, "subject") == name;
+                let since = list(&seen.alerts["firing"]).find(is_it).map(times).unwrap_or_default();
+                problems.push((Health::Unhealthy, format!("node {name} is not heard of{since}")));
+            }
         }
     }
     for alert in list(&seen.alerts["firing"]) {
         let health = if text(alert, "level") == "critical" { Health::Unhealthy } else { Health::Warnings };
         // Said above.
         if text(alert, "name") != "node_down" {
-            problems.push((health, format!("{}: {}", text(alert, "name"), text(alert, "text"))));
+            problems
+                .push((health, format!("{}: {}{}", text(alert, "name"), text(alert, "text"), times(alert))));
         }
+    }
+    // An alert says so once that has lasted.
+    if seen.pool["settee"]["hasLeader"] == false && !seen.fires("no_majority") {
+        problems.push((Health::Warnings, "no node leads: nothing of the cluster can be changed".into()));
     }
     for node in list(&seen.alerts["missingNodes"]).filter_map(Value::as_str) {
         problems.push((Health::Warnings, format!("node {node} does not say which alerts fire on it")));
@@ -171,6 +187,37 @@ fn problems(seen: &Seen) -> Vec<(Health, String)> {
     problems
 }
 
+/// Since when an alert fires, and until when it is sent to nobody.
+fn times(alert: &Value) -> String {
+    let silenced = match alert["silencedUntil"].as_str() {
+        Some(until) => format!(", silenced until {}", time(until)),
+        None => String::new(),
+    };
+    match text(alert, "since") {
+        "" => String::new(),
+        since => format!(" (since {}{silenced})", time(since)),
+    }
+}
+
+/// A time of RFC 3339, to the second.
+fn time(at: &str) -> String {
+    let (day, time) = at.split_once('T').unwrap_or((at, ""));
+    format!("{day} {} UTC", time.split(['.', 'Z']).next().unwrap_or_default())
+}
+
+/// The silences that last: of what, until when, by whom, and why.
+fn silenced(one: &Value) -> String {
+    let of = |name: &str, word: &str| match text(one, name) {
+        "" => String::new(),
+        what => format!(" {word} {what}"),
+    };
+    let (subject, node) = (of("subject", "of"), of("node", "told by"));
+    let (alert, until, by) = (text(one, "alert"), time(text(one, "until")), of("by", "by"));
+    let why = Some(text(one, "comment")).filter(|text| !text.is_empty());
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    format!("{alert}{subject}{node} until {until}{by}{why}")
+}
+
 /// Where the alerts that fire are explained, each kind once. A node of an older version does not say it.
 fn guides(seen: &Seen) -> Vec<&str> {
     let mut told = std::collections::BTreeSet::new();
@@ -185,7 +232,7 @@ fn as_json(seen: &Seen, problems: &[(Health, String)]) -> Value {
     json!({
         "health": health(problems).word(), "problems": listed.collect::<Vec<_>>(), "nodes": seen.pool["nodes"],
         "buckets": seen.buckets, "alerts": seen.alerts["firing"], "objectives": seen.objectives["objectives"],
-        "forecasts": seen.forecasts,
+        "silences": seen.silences["silences"], "forecasts": seen.forecasts,
     })
 }
 
@@ -199,6 +246,11 @@ fn screen(seen: &Seen, problems: &[(Health, String)]) -> String {
     if !guides.is_empty() {
         screen += "\nWhat these alerts mean, what causes them, and what to do\n";
         guides.iter().for_each(|guide| screen += &format!("  {guide}\n"));
+    }
+    let silences: Vec<_> = list(&seen.silences["silences"]).map(silenced).collect();
+    if !silences.is_empty() {
+        screen += "\nSilences: what is posted and mailed to nobody\n";
+        silences.iter().for_each(|silence| screen += &format!("  {silence}\n"));
     }
     screen += "\n";
     screen += &table(&NODES, seen.nodes().map(node_row).collect());
@@ -288,6 +340,7 @@ mod tests {
             buckets: json!([{ "name": "b", "basicStats": { "itemCount": 3, "memUsed": 1_048_576 } }]),
             alerts: json!({ "firing": firing, "missingNodes": [] }),
             objectives: json!({ "objectives": [{ "bucket": "b", "name": "n", "state": state }] }),
+            silences: Value::Null,
             forecasts: Vec::new(),
         }
     }
@@ -334,6 +387,38 @@ mod tests {
         let screen = screen(&case, &problems(&case));
         let told = "\nWhat these alerts mean, what causes them, and what to do\n  http://h:8091/ui/#/alerts/guide/a\n  docs/a.md\n\n";
         assert!(screen.contains(told), "{screen}");
+    }
+
+    #[test]
+    fn since_when_alerts_fire_is_shown_and_until_when_they_are_silenced() {
+        let mut case = seen("unhealthy", "active", None, true, "exhausted");
+        let since = "2026-11-30T18:03:49.000Z";
+        case.alerts = json!({ "firing": [
+            { "name": "node_down", "subject": "h:8091", "level": "critical", "text": "text", "since": since,
+              "silencedUntil": "2026-11-30T18:30:00.000Z" },
+            { "name": "a", "subject": "b", "level": "warning", "text": "text.", "since": since },
+        ] });
+        case.silences = json!({ "silences": [
+            { "alert": "node_down", "subject": "h:8091", "node": null, "by": "ann", "comment": "disk swap",
+              "until": "2026-11-30T18:30:00.000Z" },
+            { "alert": "disk_low", "subject": null, "node": "h:8091", "by": "ann", "comment": "",
+              "until": "2026-11-30T18:30:00.000Z" },
+        ] });
+        case.objectives["objectives"][0]["stateSource"] = "probe".into();
+        case.pool["settee"] = json!({ "hasLeader": false });
+        let screen = screen(&case, &problems(&case));
+        for line in [
+            "  !! node h:8091 is not heard of (since 2026-11-30 18:03:49 UTC, silenced until 2026-11-30 18:30:00 UTC)",
+            "   ! a: text. (since 2026-11-30 18:03:49 UTC)",
+            "   ! no node leads: nothing of the cluster can be changed",
+            "   ! objective b/n has no budget left, by its probes",
+            "  node_down of h:8091 until 2026-11-30 18:30:00 UTC by ann: disk swap",
+            "  disk_low told by h:8091 until 2026-11-30 18:30:00 UTC by ann",
+        ] {
+            assert!(screen.lines().any(|shown| shown == line), "{line}\n{screen}");
+        }
+        case.alerts = json!({ "firing": [{ "name": "no_majority", "level": "critical", "text": "text" }] });
+        assert!(!problems(&case).iter().any(|(_, text)| text.starts_with("no node leads")));
     }
 
     #[test]
