@@ -31,7 +31,7 @@ mod request;
 mod routes;
 
 pub use node::{
-    alerts::FiringAlert,
+    alerts::{FiringAlert, name_in_alerts},
     audit::{TrailEvent, TrailPage, TrailPlace, TrailQuestion},
     certificates::{Certificates, InboxFile, Regenerate},
     cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, Notice, RebalanceView},

@@ -177,7 +177,7 @@ alerts! {
         "See `settee slo show`, and where the time goes: `settee_phase_seconds`. Of probes `GET /settee/probe` shows which node is slow.";
     NODE_DOWN "node_down" Critical 0 5:
         "A node is not heard of.",
-        "The node or its process has ended, or the network does not reach it.",
+        "The node or its process has ended, or the network does not reach it. The node that leads tells it. Where no majority is left no node leads, and `no_majority` is told instead.",
         "See whether the node runs. Where automatic failover is off, `settee cluster failover --hard` fails the node over. Where it is on, that happens by itself.";
     PROBE_SILENT "probe_not_answered" Critical 15 60:
         "A node does not answer probes of another node, or of its own: two or more in a row on a bucket.",
@@ -193,8 +193,12 @@ alerts! {
         "Ask another node. `settee cluster recover` brings the node back, `settee cluster remove` removes it.";
     NO_TOUCH "lost_touch" Critical 0 5:
         "A node has lost touch with its cluster and serves nothing.",
-        "No majority of nodes has heard the node for the length of the failover timeout.",
+        "No majority of nodes has heard the node for the length of the failover timeout. A node that is removed as planned does not tell it.",
         "Look at the network between the node and the others, and at whether a majority of nodes runs.";
+    NO_MAJORITY "no_majority" Critical 5 5:
+        "A node hears of no node that leads its cluster, so nothing of the cluster can be changed there.",
+        "A majority of the nodes that vote is down or out of reach of the node. One of two is no majority.",
+        "Bring back nodes that are down. If they are lost for good, fail all of them over at once: `settee cluster failover --hard --unsafe LOST-NODE...`, see \"When the majority is lost\" in `docs/replication.md`. A node without a lease goes on serving what it serves.";
     LEASE_LATE "lease_renewed_late" Warning 0 60:
         "A node's lease was renewed so late that less than half of it was left. Once it runs out, the node serves nothing.",
         "The node that leads answers late, or the network between both loses or delays what they say.",

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::alerts::{Change, Firing};
+use crate::{
+    alerts::{Change, Firing},
+    turns::is_about_a_node,
+};
 
 /// Most silences at the same time.
 pub const SILENCES_MAX: usize = 100;
@@ -24,9 +27,12 @@ pub struct Silence {
     /// What it is about; whatever it is about where nothing is said.
     #[serde(default)]
     pub subject: Option<String>,
-    /// The uuid of the node that tells it; whichever does where nothing is said.
+    /// The uuid of the node that tells it; whichever does where nothing is said. Never of an alert about a node: its subject says which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// What that node was called, for when it has left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
     /// Until when, in seconds since 1970.
     pub until_secs: u64,
     /// The user who has asked for it.
@@ -43,11 +49,22 @@ impl Silence {
         now_secs < self.until_secs
     }
 
+    /// The same as this version makes it. An earlier one kept the node that an alert is about as the one that tells it. So it hid what
+    /// that node told of others. `name`: what alerts call a node of that uuid.
+    #[must_use]
+    pub fn settled(self, name: impl Fn(&str) -> Option<String>) -> Self {
+        let Some(told) = self.node.as_deref().filter(|_| is_about_a_node(&self.alert)) else { return self };
+        match self.subject.clone().or_else(|| name(told)) {
+            Some(about) => Self { subject: Some(about), node: None, node_name: None, ..self },
+            None => self,
+        }
+    }
+
     /// Whether an alert that a node of that uuid tells is not to be sent because of it.
     #[must_use]
     pub fn covers(&self, alert: &str, subject: &str, node: &str, now_secs: u64) -> bool {
         let is_about = self.subject.as_deref().is_none_or(|about| about == subject);
-        let is_told_there = self.node.as_deref().is_none_or(|told| told == node);
+        let is_told_there = self.node.as_deref().is_none_or(|told| told == node && !is_about_a_node(alert));
         self.lasts(now_secs) && self.alert == alert && is_about && is_told_there
     }
 }

@@ -24,6 +24,12 @@ pub fn is_shared(alert: &str) -> bool {
     [NODE_DOWN.name, PROBE_SILENT.name, AUTHORITY_ENDS.name].contains(&alert)
 }
 
+/// Whether the subject of an alert is a node, by its name. The alert is about that node, and not about the one that tells it.
+#[must_use]
+pub fn is_about_a_node(alert: &str) -> bool {
+    [NODE_DOWN.name, PROBE_SILENT.name].contains(&alert)
+}
+
 /// What a node says of an alert that others may see as well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {

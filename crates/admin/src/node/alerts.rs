@@ -1,6 +1,13 @@
 //! What a node tells of alerts.
 
+use cluster::NodeInfo;
 use serde::{Deserialize, Serialize};
+
+/// What alerts about a node call it.
+#[must_use]
+pub fn name_in_alerts(node: &NodeInfo) -> String {
+    format!("{}:{}", node.host, node.ports.mgmt)
+}
 
 /// An alert that fires on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -46,6 +46,7 @@ static KEYS: [(&str, &[&About]); 24] = [
         &[
             &alerts::NODE_DOWN,
             &alerts::NO_TOUCH,
+            &alerts::NO_MAJORITY,
             &alerts::LEASE_LATE,
             &alerts::PROBE_SILENT,
             &alerts::TWO_GROUPS,

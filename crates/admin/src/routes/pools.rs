@@ -137,7 +137,10 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
         "minReplicasCount": 0,
         "clusterEncryptionLevel": "control",
         "storageTotals": storage_totals(call, None),
-        "settee": { "version": SETTEE_VERSION, "missingNodes": missing(call) },
+        "settee": {
+            "version": SETTEE_VERSION, "missingNodes": missing(call),
+            "hasLeader": meta.nodes.len() < 2 || !call.status.stale,
+        },
     });
     add_quotas(call, &mut pool);
     Ok(pool)

@@ -13,11 +13,15 @@ use serde_json::{Value, json};
 use watch::{
     alerts::ALERTS,
     silences::{MINUTES_MAX, SILENCES_MAX, Silence},
+    turns::is_about_a_node,
 };
 
 use super::nodes;
 use crate::{
-    node::time::{now_ms, rfc3339},
+    node::{
+        alerts::name_in_alerts,
+        time::{now_ms, rfc3339},
+    },
     request::{Api, Call},
 };
 
@@ -30,7 +34,9 @@ const TEXT_BYTES_MAX: usize = 512;
 #[must_use]
 pub fn silences(metadata: &Metadata) -> BTreeMap<String, Silence> {
     let kept = metadata.settings.get(SETTING).and_then(|kept| serde_json::from_value(kept.clone()).ok());
-    kept.unwrap_or_default()
+    let kept: BTreeMap<String, Silence> = kept.unwrap_or_default();
+    let name = |uuid: &str| metadata.node(uuid).map(name_in_alerts);
+    kept.into_iter().map(|(id, one)| (id, one.settled(name))).collect()
 }
 
 /// Until when an alert is not sent, in seconds since 1970.
@@ -61,9 +67,11 @@ fn list(call: &Call) -> reply::Reply {
 }
 
 fn view(call: &Call, id: &str, one: &Silence) -> Value {
-    // A node that has left is named by its uuid.
-    let name =
-        |uuid: &String| call.meta.node(uuid).map_or_else(|| uuid.clone(), |node| nodes::hostname(call, node));
+    // A node that has left is called what it was. A silence of an older version does not say that.
+    let name = |uuid: &String| {
+        let known = call.meta.node(uuid).map(|node| nodes::hostname(call, node));
+        known.or_else(|| one.node_name.clone()).unwrap_or_else(|| uuid.clone())
+    };
     json!({
         "node": one.node.as_ref().map(name),
         "id": id, "alert": one.alert, "subject": one.subject, "by": one.by, "comment": one.comment,
@@ -72,8 +80,11 @@ fn view(call: &Call, id: &str, one: &Silence) -> Value {
 }
 
 async fn add(call: &Call) -> Outcome {
-    let uuid = |name: &str| nodes::find(call, name).map(|node| node.uuid.clone());
-    let silence = asked_for(&call.form()?, uuid, &call.user.name, now_ms() / 1_000)?;
+    let find = |name: &str| {
+        let node = nodes::find(call, name)?;
+        Some(Named { uuid: node.uuid.clone(), name: name_in_alerts(node) })
+    };
+    let silence = asked_for(&call.form()?, find, &call.user.name, now_ms() / 1_000)?;
     let id = Api::new_uuid()?;
     let added = |kept: &mut BTreeMap<String, Silence>| {
         if kept.len() >= SILENCES_MAX {
@@ -114,9 +125,35 @@ async fn change(
     .await
 }
 
+/// A node that a silence names.
+struct Named {
+    uuid: String,
+    /// What alerts call it.
+    name: String,
+}
+
+/// What a silence is about, and which node tells it. The node of an alert about a node is the one that it is about: another one may tell
+/// it, or this one of others.
+fn about(
+    alert: &str,
+    subject: Option<String>,
+    node: Option<Named>,
+    errors: &mut FieldErrors,
+) -> (Option<String>, Option<Named>) {
+    match (node, subject) {
+        (Some(node), Some(subject)) if is_about_a_node(alert) && node.name != subject => {
+            let text = "This alert is about a node. Name that one as the subject or here, and no other.";
+            errors.insert("node".into(), text.into());
+            (Some(subject), None)
+        }
+        (Some(node), _) if is_about_a_node(alert) => (Some(node.name), None),
+        (node, subject) => (subject, node),
+    }
+}
+
 fn asked_for(
     form: &Form,
-    uuid: impl Fn(&str) -> Option<String>,
+    find: impl Fn(&str) -> Option<Named>,
     by: &str,
     now_secs: u64,
 ) -> Result<Silence, Refusal> {
@@ -130,8 +167,8 @@ fn asked_for(
         errors.insert("alert".into(), "The value must be the name of an alert".into());
     }
     let node = form.get("node").filter(|name| !name.is_empty());
-    let told = node.and_then(uuid);
-    if node.is_some() && told.is_none() {
+    let found = node.and_then(find);
+    if node.is_some() && found.is_none() {
         errors.insert("node".into(), "The value must be the name of a node".into());
     }
     let minutes = form.integer::<u32>("minutes", &mut errors);
@@ -146,11 +183,14 @@ fn asked_for(
         text
     };
     let (subject, comment) = (text("subject"), text("comment").unwrap_or_default());
+    let (subject, told) = about(alert, subject, found, &mut errors);
     if !errors.is_empty() {
         return Err(ClusterError::Invalid(errors).into());
     }
     let until_secs = now_secs + u64::from(minutes.unwrap_or_default()) * 60;
-    Ok(Silence { alert: alert.to_owned(), subject, node: told, until_secs, by: by.to_owned(), comment })
+    let (node, node_name) = told.map(|told| (told.uuid, told.name)).unzip();
+    let (alert, by) = (alert.to_owned(), by.to_owned());
+    Ok(Silence { alert, subject, node, node_name, until_secs, by, comment })
 }
 
 #[cfg(test)]
@@ -160,24 +200,35 @@ mod tests {
     #[test]
     fn a_silence_names_an_alert_and_has_an_end() {
         let asked = |form: &str| {
-            let uuid = |name: &str| (name == "h:1").then(|| "n".to_owned());
-            asked_for(&Form::parse(form.as_bytes()).unwrap(), uuid, "ann", 1_000).map_err(drop)
+            let find =
+                |name: &str| (name == "h:1").then(|| Named { uuid: "n".to_owned(), name: "h:1".to_owned() });
+            asked_for(&Form::parse(form.as_bytes()).unwrap(), find, "ann", 1_000).map_err(drop)
         };
         let expected = Silence {
             alert: "node_down".into(),
             subject: Some("h:1".into()),
             node: None,
+            node_name: None,
             until_secs: 1_000 + 600,
             by: "ann".into(),
             comment: "disk swap".into(),
         };
-        assert_eq!(asked("alert=node_down&subject=h%3A1&minutes=10&comment=disk+swap"), Ok(expected));
+        assert_eq!(
+            asked("alert=node_down&subject=h%3A1&minutes=10&comment=disk+swap").as_ref(),
+            Ok(&expected)
+        );
+        let by_node = asked("alert=node_down&node=h%3A1&minutes=10&comment=disk+swap");
+        assert_eq!(by_node.as_ref(), Ok(&expected), "the node that it is about, whichever tells it");
+        let both = asked("alert=node_down&node=h%3A1&subject=h%3A1&minutes=10&comment=disk+swap");
+        assert_eq!(both, Ok(expected));
+        assert_eq!(asked("alert=node_down&node=h%3A1&subject=h%3A3&minutes=10"), Err(()), "two nodes");
         assert_eq!(
             asked("alert=node_down&minutes=1").map(|one| one.subject),
             Ok(None),
             "whatever it is about"
         );
-        assert_eq!(asked("alert=disk_low&node=h%3A1&minutes=1").map(|one| one.node), Ok(Some("n".into())));
+        let told = asked("alert=disk_low&node=h%3A1&minutes=1").map(|one| (one.node, one.node_name));
+        assert_eq!(told, Ok((Some("n".into()), Some("h:1".into()))));
         assert_eq!(asked("alert=disk_low&node=h%3A2&minutes=1"), Err(()), "no such node");
         let long = format!("alert=node_down&minutes=1&comment={}", "x".repeat(TEXT_BYTES_MAX + 1));
         let wrong = ["", "alert=node_down", "alert=nodes&minutes=1", "alert=node_down&minutes=0", &long];

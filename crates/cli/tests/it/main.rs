@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod alerts;
 mod cluster;
 mod credentials;
 mod cut_off;

@@ -40,10 +40,10 @@ fn to<'a>(found: &'a [Value], node: &Node) -> impl Iterator<Item = &'a Value> {
 }
 
 /// A place to which alerts are posted. It takes each post at once: a node would post it again.
-struct Inbox(Arc<Mutex<Vec<Value>>>);
+pub(crate) struct Inbox(Arc<Mutex<Vec<Value>>>);
 
 impl Inbox {
-    fn of(rest: &Rest) -> Self {
+    pub(crate) fn of(rest: &Rest) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let posted = Arc::<Mutex<Vec<Value>>>::default();
@@ -59,9 +59,13 @@ impl Inbox {
     }
 
     /// The nodes that have posted by now that this fires, once for each post.
-    fn told(&self, name: &str, subject: &str) -> Vec<String> {
-        let is_it =
-            |one: &&Value| one["name"] == name && one["subject"] == subject && one["event"] == "fired";
+    pub(crate) fn told(&self, name: &str, subject: &str) -> Vec<String> {
+        self.posted("fired", name, subject)
+    }
+
+    /// The nodes that have posted this event by now, once for each post.
+    pub(crate) fn posted(&self, event: &str, name: &str, subject: &str) -> Vec<String> {
+        let is_it = |one: &&Value| one["name"] == name && one["subject"] == subject && one["event"] == event;
         let from = |one: &Value| one["node"].as_str().unwrap().to_owned();
         self.0.lock().unwrap().iter().filter(is_it).map(from).collect()
     }

@@ -1,5 +1,6 @@
 //! What an administrator must know of this node.
 
+use admin::NodeControl as _;
 use cluster::{ClusterError, NodeInfo};
 use dataplane::{BucketMeter, lease, shared::BucketEntry};
 use engine::{Bucket, Pressure};
@@ -22,7 +23,14 @@ impl Control {
     pub(crate) fn lease_alert(&self) -> Option<Holds> {
         let full_millis = self.metadata.load().lease_ms();
         let (lease, touch, clock) = (&self.shared.lease, &self.alerting().touch, lease::clock_millis());
-        rules::lease(lease, &mut touch.lock(), full_millis, clock, self.unix_secs(), &self.host())
+        let held = rules::lease(lease, &mut touch.lock(), full_millis, clock, self.unix_secs(), &self.host());
+        held.filter(|_| !rules::is_leaving(&self.metadata.load(), &self.this_node.uuid()))
+    }
+
+    /// Whether this node hears of no node that leads. Elections are over in a moment, so it is to be told where it lasts.
+    pub(crate) fn majority_alert(&self) -> Option<Holds> {
+        let metadata = self.metadata.load();
+        rules::majority(&metadata, &self.this_node.uuid(), self.cluster_status().stale)
     }
 
     pub(crate) fn failover_alert(&self) -> Option<Holds> {

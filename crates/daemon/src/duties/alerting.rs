@@ -4,12 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use admin::{MailSettings, NodeControl as _, Webhook};
+use cluster::Metadata;
 use engine::Bucket;
 use http::Gate as _;
 use tokio::sync::watch as flags;
 use watch::{
     alerts::{self, Change, Firing, Holds},
     silences::Outbox,
+    turns::is_about_a_node,
 };
 
 use super::ticks::Ticks;
@@ -27,6 +29,8 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
     let mailer = Mailer::start(Arc::clone(&control), ended.clone());
     let (mut known, mut outbox) = (None, Outbox::default());
     let (mut mails_known, mut mails) = (MailSettings::default(), Outbox::default());
+    // What its cluster calls this node. One that was removed is called so still.
+    let mut name = control.name();
     let mut ticks = Ticks::every(LOOK_EVERY, ended);
     while ticks.next().await {
         control.look_at_alerts().iter().for_each(|change| tell(&control, change));
@@ -42,12 +46,20 @@ pub(crate) async fn run(control: Arc<Control>, ended: flags::Receiver<bool>) {
         }
         let (silences, now) = (admin::silences(&metadata), control.unix_secs());
         let this_node = control.this_node();
+        let has_left = metadata.node(&this_node).is_none();
         let is_silenced = |firing: &Firing| {
             silences.values().any(|one| one.covers(firing.about.name, &firing.subject, &this_node, now))
         };
         let mut firing = control.to_send();
+        if has_left {
+            // It was removed, and is about to begin anew. Nobody could end later what it has sent.
+            firing.clear();
+        } else {
+            name = control.name();
+        }
         if known.is_some() {
-            outbox.look(firing.clone(), is_silenced).iter().for_each(|change| sender.send(change));
+            let changes = outbox.look(firing.clone(), is_silenced);
+            changes.iter().for_each(|change| sender.send(&control, change, &name));
         }
         if mails_known.enabled {
             firing.retain(|one| mails_known.covers(one.about));
@@ -72,6 +84,12 @@ pub(crate) async fn foretell(control: Arc<Control>, ended: flags::Receiver<bool>
             let _ = tokio::task::spawn_blocking(look).await;
         }
     }
+}
+
+/// Whether an alert is about a node that is none of the cluster's.
+fn is_of_no_node(firing: &Firing, metadata: &Metadata) -> bool {
+    is_about_a_node(firing.about.name)
+        && !metadata.nodes.iter().any(|node| admin::name_in_alerts(node) == firing.subject)
 }
 
 fn tell(control: &Control, change: &Change) {
@@ -104,9 +122,14 @@ impl Control {
         holding.extend(self.fills_soon(now));
         holding.extend(self.certificates_end(now));
         holding.extend(self.nodes_down());
+        holding.extend(self.majority_alert());
         holding.extend(self.clocks().skew(&node));
         holding.extend(self.probing().silent(&metadata));
-        self.alerting().board.lock().look(now, holding)
+        let mut board = self.alerting().board.lock();
+        // Nothing is to be told of a node that has left, however long it had not answered.
+        let mut changes = board.end(|one| is_of_no_node(one, &metadata));
+        changes.extend(board.look(now, holding));
+        changes
     }
 
     /// What runs out within the hour.
@@ -139,7 +162,7 @@ impl Control {
         let metadata = self.metadata();
         let silent = status.silent.iter().filter_map(|id| metadata.node_by_id(*id));
         let down = |node: &cluster::NodeInfo| {
-            let name = format!("{}:{}", node.host, node.ports.mgmt);
+            let name = admin::name_in_alerts(node);
             let text = format!("Node {name} is not heard of.");
             Holds::new(&alerts::NODE_DOWN, name, text)
         };

@@ -19,8 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pauses before a change is sent again.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
+/// A change as it is posted.
+struct Post {
+    /// Of the alert.
+    name: &'static str,
+    body: Vec<u8>,
+}
+
 /// Takes changes to be sent.
-pub(crate) struct Sender(mpsc::Sender<Change>);
+pub(crate) struct Sender(mpsc::Sender<Post>);
 
 impl Sender {
     /// Starts what sends, until `ended`.
@@ -30,33 +37,33 @@ impl Sender {
         Self(sender)
     }
 
-    /// Has a change sent, where a webhook is set.
-    pub(crate) fn send(&self, change: &Change) {
-        if self.0.try_send(change.clone()).is_err() {
-            let (name, _) = described(change);
+    /// Has a change sent, where a webhook is set. `node`: what the cluster calls this node.
+    pub(crate) fn send(&self, control: &Control, change: &Change, node: &str) {
+        let (name, _) = described(change);
+        let body = body(control, change, node).to_string().into_bytes();
+        if self.0.try_send(Post { name, body }).is_err() {
             tracing::warn!(alert = name, "an alert was not sent: too many wait for the webhook");
         }
     }
 }
 
-async fn run(control: Arc<Control>, mut waiting: mpsc::Receiver<Change>, mut ended: flags::Receiver<bool>) {
+async fn run(control: Arc<Control>, mut waiting: mpsc::Receiver<Post>, mut ended: flags::Receiver<bool>) {
     loop {
-        let change = tokio::select! {
+        let post = tokio::select! {
             // An error means that the sender is gone: the node stops as well.
             _ = ended.wait_for(|stop| *stop) => return,
-            change = waiting.recv() => change,
+            post = waiting.recv() => post,
         };
-        let Some(change) = change else { return };
+        let Some(post) = post else { return };
         let Some(webhook) = Webhook::of(&control.metadata()) else { continue };
         tokio::select! {
             _ = ended.wait_for(|stop| *stop) => return,
-            () = deliver(&control, &webhook, &change) => {}
+            () = deliver(&control, &webhook, &post) => {}
         }
     }
 }
 
-async fn deliver(control: &Control, webhook: &Webhook, change: &Change) {
-    let body = body(control, change).to_string();
+async fn deliver(control: &Control, webhook: &Webhook, post: &Post) {
     let mut failure = String::new();
     for pause in [Duration::ZERO].into_iter().chain(AGAIN) {
         tokio::time::sleep(pause).await;
@@ -66,7 +73,7 @@ async fn deliver(control: &Control, webhook: &Webhook, change: &Change) {
             path: webhook.path.clone(),
             credentials: None,
             content_type: "application/json".into(),
-            body: body.clone().into_bytes(),
+            body: post.body.clone(),
         };
         failure = match tokio::time::timeout(PATIENCE, control.call_node(call)).await {
             Ok(Ok((200..=299, _))) => return,
@@ -75,8 +82,12 @@ async fn deliver(control: &Control, webhook: &Webhook, change: &Change) {
             Err(_) => "it does not answer in time".into(),
         };
     }
-    let (name, _) = described(change);
-    tracing::warn!(alert = name, host = webhook.host, failure, "an alert could not be sent to the webhook");
+    tracing::warn!(
+        alert = post.name,
+        host = webhook.host,
+        failure,
+        "an alert could not be sent to the webhook"
+    );
 }
 
 fn described(change: &Change) -> (&'static str, &'static str) {
@@ -86,13 +97,13 @@ fn described(change: &Change) -> (&'static str, &'static str) {
     }
 }
 
-fn body(control: &Control, change: &Change) -> serde_json::Value {
+fn body(control: &Control, change: &Change, node: &str) -> serde_json::Value {
     let (Change::Fired(firing) | Change::Cleared(firing)) = change;
     let (name, event) = described(change);
     let metadata = control.metadata();
     json!({
         "event": event, "name": name, "level": firing.about.level.word(), "subject": firing.subject, "text": firing.text,
-        "since": admin::rfc3339(firing.since_secs.saturating_mul(1_000)), "node": control.name(),
+        "since": admin::rfc3339(firing.since_secs.saturating_mul(1_000)), "node": node,
         "cluster": metadata.cluster_name, "clusterUuid": metadata.cluster_uuid, "act": firing.about.act,
         "guide": firing.about.guide(), "guideUrl": control.guide_url(firing.about),
     })

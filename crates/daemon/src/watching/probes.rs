@@ -93,7 +93,7 @@ impl Probing {
     pub(crate) fn silent(&self, metadata: &Metadata) -> Vec<Holds> {
         let holds = silences(&self.probes.lock()).into_iter().filter_map(|(id, silence)| {
             let node = metadata.node_by_id(id)?;
-            let to = format!("{}:{}", node.host, node.ports.mgmt);
+            let to = admin::name_in_alerts(node);
             let Silence { buckets, of, rounds } = silence;
             let text = format!(
                 "Node {to} has not answered {rounds} probes in a row within {} s, on {buckets} of {of} buckets.",

@@ -2,7 +2,7 @@
 
 use admin::{Counted, Foretold, Limit, Source};
 use base::bucket::BucketKind;
-use cluster::{Lease, Metadata};
+use cluster::{BucketInfo, Lease, Metadata};
 use engine::BucketStats;
 use watch::{
     Severity,
@@ -43,6 +43,33 @@ pub(crate) fn lease(
             "The lease of node {node} was renewed late: {seconds:.1} s were left. Without one the node serves nothing."
         );
         Holds::new(&alerts::LEASE_LATE, "", text)
+    })
+}
+
+/// Whether a node leaves its cluster as planned. It is none of the cluster's any more, or a rebalance that removes it has left it no vBucket
+/// to serve. Nobody grants it a lease then, and that is as it should be.
+pub(crate) fn is_leaving(metadata: &Metadata, uuid: &str) -> bool {
+    let Some(node) = metadata.node(uuid) else { return true };
+    let is_removed = metadata.rebalance.as_ref().is_some_and(|rebalance| rebalance.eject.contains(&node.id));
+    let serves = |bucket: &BucketInfo| bucket.vbs.iter().any(|plan| plan.active() == Some(node.id));
+    is_removed && !metadata.buckets.values().any(serves)
+}
+
+/// Whether nobody leads as far as this node hears: `is_stale` where no leader has said of late how the cluster is. A node that was failed
+/// over or leaves is told by other alerts.
+pub(crate) fn majority(metadata: &Metadata, uuid: &str, is_stale: bool) -> Option<Holds> {
+    let node = metadata.node(uuid).filter(|node| !node.is_failed_over())?;
+    let is_so = is_stale && metadata.nodes.len() > 1 && !is_leaving(metadata, uuid);
+    is_so.then(|| {
+        let (name, others) = (admin::name_in_alerts(node), metadata.nodes.iter().filter(|one| one.id != node.id));
+        let others: Vec<String> = others.map(admin::name_in_alerts).collect();
+        let text = format!(
+            "Node {name} hears of no node that leads: it is not with a majority of its cluster, and nothing of the cluster can be \
+             changed here. Other nodes are {}. Bring those back that are down. If they are lost for good, fail all of them over at once: \
+             settee cluster failover --hard --unsafe LOST-NODE...",
+            others.join(", ")
+        );
+        Holds::new(&alerts::NO_MAJORITY, "", text)
     })
 }
 
@@ -172,8 +199,10 @@ pub(crate) fn burning(metadata: &Metadata, counted: Vec<Counted>, node: &str) ->
 #[cfg(test)]
 mod tests {
     use admin::Outlook;
-    use base::BucketUuid;
-    use cluster::{BucketParams, Command, NodeInfo, Objective, Operation, Ports};
+    use base::{BucketUuid, NodeId};
+    use cluster::{
+        BucketParams, Command, Membership, NodeInfo, Objective, Operation, Ports, Rebalance, RebalanceKind,
+    };
     use watch::{
         Counts, Ring,
         alerts::{Board, Change},
@@ -211,6 +240,55 @@ mod tests {
         assert_eq!(look(&held, 46_000), ["lost_touch"]);
         held.waive();
         assert_eq!(look(&held, 47_000), [""; 0]);
+    }
+
+    /// Two nodes. The first one serves all of a bucket.
+    fn of_two() -> Metadata {
+        let node = |id: u16| {
+            let ports = Ports { mgmt: 8091, ..Ports::default() };
+            let first = NodeInfo::first(format!("uuid-{id}"), format!("10.0.0.{id}"), ports);
+            NodeInfo { id: NodeId(id), ..first }
+        };
+        let params = BucketParams { ram_quota_mb: Some(100), ..BucketParams::default() };
+        let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params };
+        let commands = [Command::SetNode(node(0)), create, Command::AddNode(node(1))];
+        commands
+            .iter()
+            .fold(Metadata::new("c".into(), 1_024), |state, command| state.apply(command).unwrap().0)
+    }
+
+    #[test]
+    fn a_node_leaves_once_it_is_to_be_removed_and_has_nothing_to_serve() {
+        let mut metadata = of_two();
+        assert!(is_leaving(&metadata, "uuid-7"), "it was removed");
+        assert!(!is_leaving(&metadata, "uuid-0") && !is_leaving(&metadata, "uuid-1"));
+        metadata.rebalance = Some(Rebalance {
+            id: "r".into(),
+            kind: RebalanceKind::Rebalance,
+            keep: Vec::new(),
+            eject: vec![NodeId(0), NodeId(1)],
+            started_ms: 0,
+            copies: 0,
+        });
+        assert!(!is_leaving(&metadata, "uuid-0"), "clients miss it still");
+        assert!(is_leaving(&metadata, "uuid-1"));
+    }
+
+    #[test]
+    fn a_node_that_hears_of_no_leader_says_which_nodes_there_are_and_what_to_do() {
+        let metadata = of_two();
+        let told = majority(&metadata, "uuid-0", true).unwrap();
+        assert_eq!((told.about.name, told.subject.as_str()), ("no_majority", ""));
+        assert!(told.text.contains("Other nodes are 10.0.0.1:8091."), "{}", told.text);
+        assert!(told.text.contains("failover --hard --unsafe"), "{}", told.text);
+        assert_eq!(majority(&metadata, "uuid-0", false), None);
+        assert_eq!(majority(&metadata, "uuid-7", true), None, "it was removed");
+        let mut alone = metadata.clone();
+        alone.nodes.truncate(1);
+        assert_eq!(majority(&alone, "uuid-0", true), None);
+        let mut out = metadata;
+        out.nodes[0].membership = Membership::InactiveFailed;
+        assert_eq!(majority(&out, "uuid-0", true), None, "it was failed over");
     }
 
     #[test]

@@ -26,6 +26,7 @@ fn a_silence_covers_its_alert_and_subject_until_its_end() {
         alert: QUEUE_GROWS.name.into(),
         subject: subject.map(Into::into),
         node: None,
+        node_name: None,
         until_secs: 100,
         by: "admin".into(),
         comment: String::new(),
@@ -40,6 +41,29 @@ fn a_silence_covers_its_alert_and_subject_until_its_end() {
     let of_node = Silence { node: Some("n".into()), ..of(None) };
     let covers = |node: &str| of_node.covers(QUEUE_GROWS.name, "", node, 0);
     assert!(covers("n") && !covers("m"));
+}
+
+#[test]
+fn a_silence_of_an_older_version_for_a_node_hides_no_outage_of_another_one() {
+    let older = Silence {
+        alert: NODE_DOWN.name.into(),
+        subject: None,
+        node: Some("uuid-4".into()),
+        node_name: None,
+        until_secs: 100,
+        by: "admin".into(),
+        comment: String::new(),
+    };
+    assert!(!older.covers(NODE_DOWN.name, "10.0.0.2:8091", "uuid-4", 0), "node 4 tells of node 2");
+    let name = |uuid: &str| (uuid == "uuid-4").then(|| "10.0.0.4:8091".to_owned());
+    let settled = older.clone().settled(name);
+    assert!(settled.covers(NODE_DOWN.name, "10.0.0.4:8091", "uuid-1", 0), "node 1 tells of node 4");
+    assert!(!settled.covers(NODE_DOWN.name, "10.0.0.2:8091", "uuid-4", 0));
+    assert_eq!(older.clone().settled(|_| None), older, "node 4 has left");
+    let of_both = Silence { subject: Some("10.0.0.2:8091".into()), ..older.clone() }.settled(name);
+    assert!(of_both.covers(NODE_DOWN.name, "10.0.0.2:8091", "uuid-1", 0), "its subject says which");
+    let of_itself = Silence { alert: QUEUE_GROWS.name.into(), ..older };
+    assert_eq!(of_itself.clone().settled(name), of_itself, "the node that tells it is what it is about");
 }
 
 #[test]

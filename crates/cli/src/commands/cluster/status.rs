@@ -49,7 +49,9 @@ fn headline(pool: &Value) -> String {
     let nodes = nodes_of(pool).len();
     let name = pool["clusterName"].as_str().filter(|name| !name.is_empty()).unwrap_or("(no name)");
     let balance = if pool["balanced"] == true { "balanced" } else { "needs a rebalance" };
-    format!("cluster {name}: {nodes} node{}, {balance}", if nodes == 1 { "" } else { "s" })
+    // A node of an older version does not say it.
+    let led = if pool["settee"]["hasLeader"] == false { ", no node leads" } else { "" };
+    format!("cluster {name}: {nodes} node{}, {balance}{led}", if nodes == 1 { "" } else { "s" })
 }
 
 fn alerts(pool: &Value) -> Vec<String> {
