@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use cluster::{Membership, NodeInfo, Recovery, config};
 use serde_json::{Value, json};
 
-use super::{pools, storage_totals::storage_totals};
+use super::storage_totals::{add_quotas, storage_totals};
 use crate::{
     node::versions::{PRODUCT_VERSION, SETTEE_VERSION},
     request::Call,
@@ -231,7 +231,7 @@ pub(super) fn can_fail_over_gracefully(call: &Call, node: &NodeInfo) -> bool {
 fn full(call: &Call, node: &NodeInfo) -> Value {
     let mut full = view(call, node, None);
     full["storageTotals"] = storage_totals(call, Some(node.id));
-    pools::add_quotas(call, &mut full);
+    add_quotas(call, &mut full);
     full["storage"] = json!({ "ssd": [], "hdd": [] });
     full
 }

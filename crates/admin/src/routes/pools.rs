@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     alerts as alert_routes, collecting, design_documents, groups, nodes, rebalance,
-    storage_totals::storage_totals,
+    storage_totals::{add_quotas, storage_totals},
 };
 use crate::{
     node::{
@@ -158,25 +158,6 @@ fn alerts(call: &Call) -> Vec<Value> {
     shown
         .map(|Notice { text, .. }| json!({ "msg": text, "serverTime": server_time, "disableUIPopUp": false }))
         .collect()
-}
-
-/// Of each service that is not there, in MiB, as long as nobody has set one.
-const QUOTAS_OF_OTHERS: [(&str, u64); 4] = [
-    ("indexMemoryQuota", 512),
-    ("ftsMemoryQuota", 512),
-    ("cbasMemoryQuota", 1024),
-    ("eventingMemoryQuota", 256),
-];
-
-/// What services may take, as tools expect it.
-pub(super) fn add_quotas(call: &Call, pool: &mut Value) {
-    pool["memoryQuota"] = call.meta.quotas.data_mb.into();
-    for (name, megabytes) in QUOTAS_OF_OTHERS {
-        pool[name] = megabytes.into();
-    }
-    for (name, megabytes) in &call.meta.quotas.others_mb {
-        pool[name.as_str()] = (*megabytes).into();
-    }
 }
 
 fn bucket_names(call: &Call) -> Vec<Value> {

@@ -43,3 +43,22 @@ pub(super) fn storage_totals(call: &Call, of: Option<NodeId>) -> Value {
         },
     })
 }
+
+/// Of each service that is not there, in MiB, as long as nobody has set one.
+const QUOTAS_OF_OTHERS: [(&str, u64); 4] = [
+    ("indexMemoryQuota", 512),
+    ("ftsMemoryQuota", 512),
+    ("cbasMemoryQuota", 1024),
+    ("eventingMemoryQuota", 256),
+];
+
+/// What services may take, as tools expect it.
+pub(super) fn add_quotas(call: &Call, pool: &mut Value) {
+    pool["memoryQuota"] = call.meta.quotas.data_mb.into();
+    for (name, megabytes) in QUOTAS_OF_OTHERS {
+        pool[name] = megabytes.into();
+    }
+    for (name, megabytes) in &call.meta.quotas.others_mb {
+        pool[name.as_str()] = (*megabytes).into();
+    }
+}
