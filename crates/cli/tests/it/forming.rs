@@ -32,7 +32,10 @@ fn what_a_node_refuses_to_become_is_told_in_sentences() {
     let (is_done, told) = init(&["--memory-quota-mb", "999999999"]);
     assert!(!is_done && told.contains("was not initialised: Total quota") && !told.contains('{'), "{told}");
     let (is_done, told) = init(&["--memory-quota-mb", "300", "--bucket", "app", "--bucket-quota-mb", "9999"]);
-    assert!(!is_done && told.contains("app was not created: RAM quota") && !told.contains('{'), "{told}");
+    assert!(
+        !is_done && told.contains("app was not created: ramQuotaMB: RAM quota") && !told.contains('{'),
+        "{told}"
+    );
     let (is_done, told) = init(&[]);
     assert!(!is_done && told.contains("has an administrator already"), "{told}");
 }
