@@ -206,7 +206,7 @@ mod tests {
             assert!(fires_after_its_end(load) <= 8, "a load of {load} s: {}", fires_after_its_end(load));
         }
         let first = fires(36, 0).first().copied();
-        assert!((1_023..=1_026).contains(&first.unwrap_or_default()), "{first:?}");
+        assert!((1_028..=1_031).contains(&first.unwrap_or_default()), "{first:?}");
     }
 
     #[test]
