@@ -107,7 +107,8 @@ impl Metadata {
         self.level >= DESIGN_DOCUMENTS_OVER
     }
 
-    /// Whether every member understands changes that name the bucket or the rebalance that is meant, or only the settings that are.
+    /// Whether every member understands three kinds of changes. One names its bucket by uuid, one its rebalance by id. One changes some settings
+    /// of automatic failover, and leaves the others.
     #[must_use]
     pub fn names_what_is_meant(&self) -> bool {
         self.level >= MEANT_NAMED
