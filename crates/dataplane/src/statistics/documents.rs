@@ -202,17 +202,26 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
 
 /// More of replicas: what DOCUMENTS has of active vBuckets.
 pub(crate) static REPLICAS: &[Row<F>] = &[
-    counter(&["vb_replica_ops_create"], Unit::Count, "Documents created on replicas.", |f: &F| {
-        f.stats.replica.ops.creates.into()
-    })
+    counter(
+        &["vb_replica_ops_create"],
+        Unit::Count,
+        "Documents created by clients on what are replicas now, while they were active.",
+        |f: &F| f.stats.replica.ops.creates.into(),
+    )
     .metrics(&[Metric::one_of("kv_vb_ops_create", CREATED_HELP, &[("state", "replica")])]),
-    counter(&["vb_replica_ops_update"], Unit::Count, "Documents changed on replicas.", |f: &F| {
-        f.stats.replica.ops.updates.into()
-    })
+    counter(
+        &["vb_replica_ops_update"],
+        Unit::Count,
+        "Documents changed by clients on what are replicas now, while they were active.",
+        |f: &F| f.stats.replica.ops.updates.into(),
+    )
     .metrics(&[Metric::one_of("kv_vb_ops_update", UPDATED_HELP, &[("state", "replica")])]),
-    counter(&["vb_replica_ops_delete"], Unit::Count, "Documents deleted on replicas.", |f: &F| {
-        f.stats.replica.ops.deletes.into()
-    })
+    counter(
+        &["vb_replica_ops_delete"],
+        Unit::Count,
+        "Documents deleted by clients on what are replicas now, while they were active.",
+        |f: &F| f.stats.replica.ops.deletes.into(),
+    )
     .metrics(&[Metric::one_of("kv_vb_ops_delete", DELETED_HELP, &[("state", "replica")])]),
     counter(&["vb_replica_eject"], Unit::Count, "Values of replicas dropped from memory.", |f: &F| {
         f.stats.replica.ops.ejects.into()
