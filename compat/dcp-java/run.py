@@ -58,10 +58,14 @@ class Consumer:
         while True:
             line = self.process.stdout.readline()
             if not line:
-                raise AssertionError(f"the consumer died; see {self.log}")
+                raise AssertionError(f"{self.name}: the consumer died, and said at last:\n{self._last_words()}")
             # Whatever the client's own logging prints is not ours.
             if re.match(r"streaming|saved|ended|reached|late|undone|what", line):
                 return line.strip()
+
+    def _last_words(self, bytes_max=3000):
+        """The end of its log: a run elsewhere leaves nothing but what is printed."""
+        return self.log.read_bytes()[-bytes_max:].decode(errors="replace")
 
     def _expect(self, wanted):
         answer = self._answer()

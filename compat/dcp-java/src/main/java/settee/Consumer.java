@@ -34,6 +34,8 @@ import reactor.util.retry.Retry;
  */
 public final class Consumer {
   private static final long PATIENCE_MILLIS = 90_000;
+  /** The client's own limits are 1 s for a handshake and 5 s for all failover logs: a JVM beside three others misses them. */
+  private static final Duration START_LIMIT = Duration.ofSeconds(60);
 
   private final Map<String, String> options;
   private final PrintStream answers = System.out;
@@ -61,6 +63,8 @@ public final class Consumer {
         .bucket(options.get("bucket"))
         .credentials(options.get("username"), options.get("password"))
         .userAgent("settee-compat", "0")
+        .socketConnectTimeout(START_LIMIT.toMillis())
+        .bootstrapTimeout(START_LIMIT)
         .flowControl(Integer.parseInt(options.getOrDefault("flow", "65536")))
         .noValue(options.containsKey("keys"))
         .xattrs(options.containsKey("xattrs"))
