@@ -42,32 +42,35 @@ pub struct File {
 /// Whether this build has the console.
 #[must_use]
 pub fn is_built() -> bool {
-    FILES.iter().any(|file| file.name == "index.html")
+    has_page(FILES)
 }
 
 /// The file with that name; the page for an empty name. `takes_gzip`: the browser can inflate it.
 #[must_use]
 pub fn file(name: &str, takes_gzip: bool) -> Option<File> {
+    file_of(FILES, name, takes_gzip)
+}
+
+fn has_page(files: &[Entry]) -> bool {
+    files.iter().any(|file| file.name == "index.html")
+}
+
+fn file_of(files: &[Entry], name: &str, takes_gzip: bool) -> Option<File> {
     let name = if name.is_empty() { "index.html" } else { name };
-    if name == "index.html" && !is_built() {
-        let media_type = media_type(name);
+    let (media_type, is_immutable) = (media_type(name), name != "index.html");
+    if name == "index.html" && !has_page(files) {
         return Some(File {
             media_type,
             bytes: NOT_BUILT,
             is_gzip: false,
             tag: "\"not-built\"",
-            is_immutable: false,
+            is_immutable,
         });
     }
-    let entry = FILES.iter().find(|entry| entry.name == name)?;
+    let entry = files.iter().find(|entry| entry.name == name)?;
     let packed = entry.packed.filter(|_| takes_gzip);
-    Some(File {
-        media_type: media_type(name),
-        bytes: packed.unwrap_or(entry.plain),
-        is_gzip: packed.is_some(),
-        tag: entry.tag,
-        is_immutable: name != "index.html",
-    })
+    let bytes = packed.unwrap_or(entry.plain);
+    Some(File { media_type, bytes, is_gzip: packed.is_some(), tag: entry.tag, is_immutable })
 }
 
 fn media_type(name: &str) -> &'static str {
@@ -85,10 +88,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_page_whether_it_was_built_or_not() {
-        let page = file("", true).expect("a page");
-        assert!(page.media_type.starts_with("text/html") && !page.is_immutable);
-        assert_eq!(file("index.html", true), Some(page));
+    fn a_build_with_files_has_its_page_and_one_without_says_so() {
+        const PAGE: Entry = Entry { name: "index.html", plain: b"the page", packed: Some(b"gz"), tag: "t" };
+        let of = |files: &[Entry], gzip| file_of(files, "", gzip).map(|page| (page.bytes, page.is_gzip));
+        assert_eq!(of(&[PAGE], false), Some((PAGE.plain, false)));
+        assert_eq!(of(&[PAGE], true), Some((&b"gz"[..], true)));
+        let (told, is_gzip) = of(&[], true).expect("a page");
+        let told = str::from_utf8(told).expect("text");
+        assert!(!is_gzip && told.contains("has no console") && told.contains("npm"), "{told}");
+        assert_eq!(file("index.html", true), file("", true));
         assert_eq!(file("../Cargo.toml", true), None);
     }
 

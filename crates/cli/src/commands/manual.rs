@@ -44,33 +44,3 @@ pub(crate) fn man(args: &ManArgs, command: Command) -> Result<(), Failure> {
     fs::create_dir_all(&args.folder).map_err(doing)?;
     clap_mangen::generate_to(command, &args.folder).map_err(doing)
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::{CommandFactory as _, Parser};
-
-    use super::*;
-
-    #[derive(Parser)]
-    #[command(name = "settee")]
-    enum Some {
-        Man(ManArgs),
-        Completions(CompletionsArgs),
-    }
-
-    #[test]
-    fn every_command_has_a_page_and_is_completed() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("man1");
-        man(&ManArgs { folder: folder.clone() }, Some::command()).unwrap();
-        for page in ["settee.1", "settee-man.1", "settee-completions.1"] {
-            let page = fs::read_to_string(folder.join(page)).unwrap();
-            assert!(page.contains(".TH settee"), "{page}");
-        }
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Some::command(), "settee", &mut script);
-            assert!(String::from_utf8(script).unwrap().contains("completions"), "{shell}");
-        }
-    }
-}

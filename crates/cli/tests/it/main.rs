@@ -22,6 +22,7 @@ mod queries;
 mod sizing;
 mod sockets;
 mod stalls;
+mod terminal;
 mod view_command;
 mod view_figures;
 mod waiting;
