@@ -21,7 +21,7 @@ use super::{Failure, cluster::failed, view::place::Place};
 /// What clients mark JSON with.
 const JSON_FLAGS: u32 = 0x0200_0006;
 /// Keys that one request lists.
-const KEYS_AT_ONCE: usize = 1000;
+const KEYS_AT_ONCE: usize = 9_999;
 /// Longest value.
 const VALUE_BYTES_MAX: u64 = 20 << 20;
 /// No key that begins with a prefix lies behind this one.
