@@ -3,6 +3,8 @@
 //! With value eviction the node can only say so then. It refuses inserts with temporary failure and the reason, and
 //! everything else goes on. Two cures, each on a node of its own: deleting, and switching to full eviction while the
 //! node runs.
+//!
+//! A third run fills a cluster slowly. It judges that alerts come before the first refusal.
 
 use super::press::Press;
 use super::rescues::delete_lower_half;
@@ -23,6 +25,50 @@ const SCARCE: u64 = 4;
 const REFILLED: u64 = 4;
 /// How long the node may take until it serves again after the cure.
 const CURE: Duration = Duration::from_secs(60);
+/// What a small document takes beside its value, roughly, and in how many seconds a node is filled slowly: for sizing a run only.
+const PER_DOCUMENT: f64 = 100.0;
+const FILLED_IN: f64 = 60.0;
+/// Alerts of keys and metadata have to come within so many seconds, and the error within as many behind them.
+const WARNED_IN: u64 = 120;
+
+/// Keys and metadata fill memory slowly, so that operators have time to hear of it. Once both alerts have fired, the loaders insert as
+/// fast as they can, until a client meets an error. Each alert has to have come before it.
+///
+/// # Errors
+/// A node cannot be reached.
+pub fn run_slowly(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    let mut warned = Warned::default();
+    for name in ["metadata_share", "metadata_fills_soon"] {
+        warned.is_due(name);
+    }
+    let copies = f64::from(plan.replicas) + 1.0;
+    let quota = plan.quota_of(Rescue::MetadataWarnings) as f64;
+    let rate = quota / copies / PER_DOCUMENT / FILLED_IN;
+    press.watch.say(&format!("keys and metadata come slowly, {rate:.0} documents a second"));
+    press.crew.pace(true);
+    press.crew.set(Task::Fill);
+    until(press, &mut warned, rate, Warned::all_fired)?;
+    press.watch.say("the loaders insert as fast as they can");
+    press.crew.pace(false);
+    until(press, &mut warned, f64::MAX, |_| false)?;
+    warned.judge_order(checks);
+    Ok(())
+}
+
+/// Goes on second by second until that is so, a client meets an error, or it takes too long.
+fn until(
+    press: &mut Press,
+    warned: &mut Warned,
+    rate: f64,
+    is_over: impl Fn(&Warned) -> bool,
+) -> Result<(), TortureError> {
+    let began = Instant::now();
+    while began.elapsed().as_secs() < WARNED_IN && !warned.has_error() && !is_over(warned) {
+        let sample = press.paced_tick(rate)?;
+        warned.look(&press.target.rest(), &sample, press.crew.tally().errors(&[Status::Success]));
+    }
+    Ok(())
+}
 
 /// Fills, looks at what the refusals say, and cures.
 ///

@@ -28,6 +28,8 @@ use serde_json::{Value, json};
 pub enum Rescue {
     /// Nothing is rescued: pressure comes slowly, and alerts have to fire before a client meets an error.
     Warnings,
+    /// The same, where keys and metadata are what fills memory.
+    MetadataWarnings,
     /// The loaders stop, and nothing else is done.
     Idle,
     /// Half of the documents are deleted while the loaders go on.
@@ -44,8 +46,9 @@ pub enum Rescue {
 
 impl Rescue {
     /// All of them, in the order in which they are tried.
-    pub const ALL: [Rescue; 7] = [
+    pub const ALL: [Rescue; 8] = [
         Rescue::Warnings,
+        Rescue::MetadataWarnings,
         Rescue::Idle,
         Rescue::Delete,
         Rescue::Kill,
@@ -59,6 +62,7 @@ impl Rescue {
     pub const fn name(self) -> &'static str {
         match self {
             Rescue::Warnings => "warnings",
+            Rescue::MetadataWarnings => "metadata-warnings",
             Rescue::Idle => "idle",
             Rescue::Delete => "delete",
             Rescue::Kill => "kill",
@@ -77,11 +81,11 @@ impl Rescue {
     /// Whether it takes a cluster.
     #[must_use]
     pub const fn needs_cluster(self) -> bool {
-        matches!(self, Rescue::AddNode | Rescue::Warnings)
+        matches!(self, Rescue::AddNode | Rescue::Warnings | Rescue::MetadataWarnings)
     }
 
     const fn fills_with_metadata(self) -> bool {
-        matches!(self, Rescue::MetadataDelete | Rescue::MetadataFullEviction)
+        matches!(self, Rescue::MetadataWarnings | Rescue::MetadataDelete | Rescue::MetadataFullEviction)
     }
 }
 
@@ -155,6 +159,9 @@ fn carry_out(
     press: &mut Press,
     checks: &mut Checks,
 ) -> Result<(), TortureError> {
+    if rescue == Rescue::MetadataWarnings {
+        return metadata::run_slowly(plan, press, checks);
+    }
     if rescue.fills_with_metadata() {
         return metadata::run(rescue, plan, press, checks);
     }
@@ -175,6 +182,9 @@ fn carry_out(
 fn headline(rescue: Rescue) -> &'static str {
     match rescue {
         Rescue::Warnings => "warnings: press slowly; alerts have to fire before a client meets an error",
+        Rescue::MetadataWarnings => {
+            "metadata-warnings: the same, with keys and metadata that come to exceed the quota"
+        }
         Rescue::Idle => "idle: press, then stop the loaders and wait",
         Rescue::Delete => "delete: press, then delete half of the documents while the loaders go on",
         Rescue::Kill => "kill: press, then kill -9 and restart while the loaders go on",

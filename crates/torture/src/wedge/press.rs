@@ -87,7 +87,11 @@ impl Press {
             Rescue::Warnings => plan.fill * 4.0,
             _ => plan.fill,
         };
-        let window = if rescue == Rescue::Warnings { plan.window.min(SLOW_WINDOW) } else { plan.window };
+        let window = if matches!(rescue, Rescue::Warnings | Rescue::MetadataWarnings) {
+            plan.window.min(SLOW_WINDOW)
+        } else {
+            plan.window
+        };
         let each = if small { PER_DOCUMENT } else { documents.value_bytes() as u64 + PER_DOCUMENT };
         let fill = ((quota as f64 * factor) as u64 / each).max(1);
         let vbuckets = KvConnection::open(&target.seed(), &target.login())?.cluster_map()?.vbuckets();

@@ -19,6 +19,7 @@ node of its own, once for each rescue: it starts a child process of this binary 
 with a small quota and a disk that is held to --disk-mb-per-sec, and has --loaders clients insert 2.5 KB documents in a \
 tight loop, refusals sent again at once, until --fill times the quota is in. Then it tries the rescue, the quota unchanged:\n\n\
   warnings                no rescue: pressure comes slowly, and alerts have to fire before a client meets an error (--nodes 2 and more)\n\
+  metadata-warnings       the same, with small documents until keys and metadata alone exceed the quota (--nodes 2 and more)\n\
   idle                    the loaders stop, and nothing else is done\n\
   delete                  half of the documents are deleted while the loaders go on\n\
   kill                    kill -9 and restart while the loaders go on\n\
@@ -32,7 +33,7 @@ It fails, with exit code 1, unless: after the load stops memory is below the low
 within 1.5 times what the disk needs for what was dirty, plus 5 s; every document that was acknowledged is read back with \
 its right content (after a kill, every one that was also known to be on disk); the loaders are served again; reads, \
 touches and deletions always succeed, and nobody waits longer than the 2.5 s after which SDKs give up; memory and the \
-process stay within their bounds. In warnings each alert that is due has to fire, and in an earlier second than the first \
+process stay within their bounds. In the runs of warnings each alert that is due has to fire, and in an earlier second than the first \
 error of any client."
 )]
 #[command(after_help = "\
@@ -42,6 +43,7 @@ Examples:
   settee torture wedge --rescues idle,kill --json wedge.json
   settee torture wedge --nodes 4 --rescues add-node           a pressed cluster gets a fifth node
   settee torture wedge --nodes 4 --rescues warnings           alerts come before errors: little more than a minute
+  settee torture wedge --short --nodes 4 --rescues metadata-warnings     the same of keys and metadata
   settee torture wedge --disk-mb-per-sec 8 --disk-iops 200 --rescues idle     a much slower disk
 
 With --keep the node's directory stays, its log in it; a run that fails keeps it anyway.")]
@@ -167,7 +169,7 @@ pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
             if let Some(rescue) = Rescue::named(name) {
                 options.slowest_disk = wedge::slowly::slowest_disk(rescue);
                 options.quota_mb = (plan.quota_of(rescue) / plan.nodes) >> 20;
-                options.spares = usize::from(rescue != Rescue::Warnings);
+                options.spares = usize::from(rescue == Rescue::AddNode);
             }
             Box::new(LocalCluster::start(&options, &own)?)
         };
