@@ -10,7 +10,7 @@ import unittest
 import case
 
 if __name__ == "__main__":
-    names = sys.argv[1:] or ["test_frames", "test_ports", "test_rest", "test_sockets", "test_floods", "test_disk"]
+    names = sys.argv[1:] or ["test_frames", "test_ports", "test_rest", "test_functions", "test_sockets", "test_floods", "test_disk"]
     print(f"seed {case.SEED}", flush=True)
     suite = unittest.defaultTestLoader.loadTestsFromNames(names)
     try:

@@ -254,7 +254,10 @@ class Functions(HostileCase):
         for thread in threads:
             thread.join()
         for name, answer in answers.items():
-            self.assertIn(answer.status, (200, 400, 408, 500, 503), f"{name}: {answer.text[:300]}")
+            self.assertEqual(answer.status, 200, f"{name}: {answer.text[:300]}")
+            told = answer.json
+            self.assertEqual((told["failed"], told["rows"], [one["id"] for one in told["errors"]]), (1, [], ["d0"]), name)
+            self.assertIn({"loop": "timeout", "memory": "out of memory"}[name], told["errors"][0]["text"], name)
         self.assertLess((memory_kib(self.pid) - before) // 1024, 512)
 
     def test_functions_reach_nothing(self):
@@ -266,13 +269,24 @@ class Functions(HostileCase):
         self.assertEqual(answer.status, 200, answer.text[:300])
         for name in reach:
             self.assertNotIn(f'"{name}","value":"function"', answer.text.replace(" ", ""), name)
-        for source in ("function (d) { emit(function f() { return f; }, d); }",
-                       "function (d) { (function f() { f(); })(); }",
-                       "function (d) { Object.prototype.toJSON = function () { return Infinity; }; emit(d, d); }",
-                       "function (d) { var a = {}; a.a = a; emit(a); }", "function (d) { emit(d, '\\ud800'); }",
-                       "}) (function () {", "function", "", "function (d) { import('os'); }", "function (d) { emit(" + "[" * 5000):
+        # What a function gets by its rows, or by the error that its document costs.
+        for source, key, error in (
+                ("function (d) { emit(function f() { return f; }, d); }", "null", None),
+                ("function (d) { (function f() { f(); })(); }", None, "Maximum call stack size exceeded"),
+                ("function (d) { Object.prototype.toJSON = function () { return Infinity; }; emit(d, d); }", "null", None),
+                ("function (d) { var a = {}; a.a = a; emit(a); }", None, "circular reference"),
+                ("function (d) { emit(d, '\\ud800'); }", '{"a":1}', None)):
             answer = self.run_trial(source)
-            self.assertIn(answer.status, (200, 400, 500, 503), f"{source[:60]}: {answer.text[:200]}")
+            self.assertEqual(answer.status, 200, f"{source[:60]}: {answer.text[:200]}")
+            told = answer.json
+            self.assertEqual([row["key"] for row in told["rows"]], [] if key is None else [key], source)
+            self.assertEqual(len(told["errors"]), 0 if error is None else 1, source)
+            if error is not None:
+                self.assertIn(error, told["errors"][0]["text"], source)
+        self.assertEqual(self.run_trial("function (d) { import('os'); }").json["rows"], [])
+        for source in ("}) (function () {", "function", "", "function (d) { emit(" + "[" * 5000):
+            answer = self.run_trial(source)
+            self.assertEqual((answer.status, answer.json["error"]), (400, "invalid_design_document"), source[:60])
 
     def test_trials_that_are_none(self):
         for body in (b"", b"{", b"[]", b"null", b"{\"documents\":1}", b"{\"map\":1}", b"{\"map\":\"x\",\"documents\":[{}]}",
