@@ -82,6 +82,8 @@ pub struct IndexStatus {
     pub live_bytes: u64,
     /// What its views leave out, by map function.
     pub mistakes: Vec<ViewMistakes>,
+    /// By view, how many rows `_sum` or `_stats` leaves out. Rows of copies that are not served here count too.
+    pub left_out: BTreeMap<String, u64>,
 }
 
 /// How far an index is.
@@ -481,6 +483,8 @@ fn status_of(
     let maps = 0..entry.definition.sources().maps.len();
     let rows = |map| snapshot.map_or(0, |snapshot| snapshot.total_rows(map, &served));
     let disk = outlet.map(|outlet| outlet.disk).unwrap_or_default();
+    let left_out = |place| snapshot.map_or(0, |snapshot| snapshot.left_out(place));
+    let views = entry.definition.views();
     Some(IndexStatus {
         signature: *signature,
         names: entry.names.iter().cloned().collect(),
@@ -496,5 +500,6 @@ fn status_of(
         disk_bytes: disk.all,
         live_bytes: disk.live,
         mistakes: maps.map(|map| outlet.map(|outlet| outlet.mistakes.of(map)).unwrap_or_default()).collect(),
+        left_out: views.map(|(view, place)| (view.to_owned(), left_out(place))).collect(),
     })
 }

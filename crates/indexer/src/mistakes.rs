@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use views::index::RefusedValue;
+
 /// So many are told of each view.
 const KEPT: usize = 20;
 /// Bytes of an id and of a text that are kept.
@@ -23,6 +25,8 @@ pub struct ViewMistakes {
     pub count: u64,
     /// The last ones, the oldest first.
     pub last: VecDeque<Mistake>,
+    /// The last rows that `_sum` and `_stats` leave out, since their values are no numbers. The index itself knows how many it has.
+    pub values: VecDeque<RefusedValue>,
 }
 
 /// The mistakes of the views of an index, by the number of their map function.
@@ -38,6 +42,15 @@ impl Mistakes {
             of_view.last.pop_front();
         }
         of_view.last.push_back(Mistake { docid: bounded(docid), text: bounded(text) });
+    }
+
+    /// Notes a row that a reduction leaves out.
+    pub fn note_value(&mut self, map: usize, value: &RefusedValue) {
+        let values = &mut self.0.entry(map).or_default().values;
+        if values.len() >= KEPT {
+            values.pop_front();
+        }
+        values.push_back(RefusedValue { docid: bounded(&value.docid), key: bounded(&value.key) });
     }
 
     /// Those of the views of a map function.
@@ -70,5 +83,11 @@ mod tests {
         assert_eq!(first.last.back().map(|mistake| mistake.docid.as_str()), Some("d99"));
         assert_eq!(mistakes.of(2).last.front().map(|mistake| mistake.text.len()), Some(TEXT_BYTES_MAX));
         assert_eq!(mistakes.of(0), ViewMistakes::default());
+        for number in 0..30 {
+            mistakes.note_value(3, &RefusedValue { docid: format!("d{number}"), key: "1".repeat(2000) });
+        }
+        let third = mistakes.of(3);
+        let oldest = third.values.front().map(|value| (value.docid.as_str(), value.key.len()));
+        assert_eq!((third.count, third.values.len(), oldest), (0, KEPT, Some(("d10", TEXT_BYTES_MAX))));
     }
 }

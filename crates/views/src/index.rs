@@ -58,12 +58,12 @@ pub use functions::{Functions, NoFunctions};
 pub use head::VbState;
 pub use memory::{Charge, Memory};
 pub use merge::{Merge, MergedRow, Pull, Source, SourceError, Step};
-pub use update::{Batch, DocumentRows, GivenRows, Reaches, RefusedRows};
+pub use update::{Batch, DocumentRows, GivenRows, Reaches, Refused, RefusedRows, RefusedValue};
 pub use vbs::VbSet;
 
 use self::{
     head::{Head, shapes},
-    node::Shape,
+    node::{Reduced, Shape},
     runs::Scratch,
     store::{Reader, Store},
     tree::Editor,
@@ -409,6 +409,17 @@ impl Snapshot {
         }
         let states = self.0.states.iter().filter(|(vb, _)| active.contains(**vb));
         states.filter_map(|(_, state)| state.rows.get(map)).sum()
+    }
+
+    /// How many rows the reduction of a view leaves out, since their values are no numbers. Rows of all vBuckets count that the index
+    /// has, served or not.
+    #[must_use]
+    pub fn left_out(&self, view: ViewPlace) -> u64 {
+        let root = self.0.roots.get(view.map).and_then(Option::as_ref);
+        match root.zip(view.reduction).and_then(|(root, at)| root.summary.reduced.get(at)) {
+            Some(Reduced::Native(state)) => state.left_out(),
+            _ => 0,
+        }
     }
 }
 

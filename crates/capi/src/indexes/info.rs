@@ -9,6 +9,7 @@ use std::{
 use cluster::Metadata;
 use indexer::{IndexStatus, Lane};
 use serde_json::{Map, Value, json};
+use views::index::{Reducing, RefusedValue};
 
 use super::{BucketIndexes, Indexes, defined};
 use base::BucketUuid;
@@ -31,13 +32,16 @@ impl Indexes {
     pub(crate) async fn errors(&self, metadata: &Metadata, uuid: &BucketUuid, name: &str) -> Value {
         let found = self.status_of(metadata, uuid, name).await;
         let errors = found.map(|(indexes, status, _)| {
-            of_views(&indexes, name, |map| {
-                let mistakes = status.mistakes.get(map).cloned().unwrap_or_default();
+            of_views(&indexes, name, |view| {
+                let mistakes = status.mistakes.get(view.map).cloned().unwrap_or_default();
                 let told = |mistake: indexer::mistakes::Mistake| {
                     json!({ "id": mistake.docid, "reason": mistake.text })
                 };
                 let last: Vec<Value> = mistakes.last.into_iter().map(told).collect();
-                json!({ "total": mistakes.count, "last": last })
+                let values = mistakes.values.into_iter().filter(|_| view.reads_numbers);
+                let last_rows: Vec<Value> = values.map(|value| row_left_out(&value)).collect();
+                let rows = status.left_out.get(view.name).copied().unwrap_or_default();
+                json!({ "total": mistakes.count, "last": last, "rows_left_out": rows, "last_rows": last_rows })
             })
         });
         json!({ "name": name, "views": errors.unwrap_or_default() })
@@ -76,10 +80,11 @@ impl Indexes {
 }
 
 fn index(indexes: &BucketIndexes, status: &IndexStatus, without_room: bool, name: &str) -> Value {
-    let views = of_views(indexes, name, |map| {
-        let rows = status.rows.get(map).copied().unwrap_or_default();
-        let errors = status.mistakes.get(map).map_or(0, |mistakes| mistakes.count);
-        json!({ "rows": rows, "errors": errors })
+    let views = of_views(indexes, name, |view| {
+        let rows = status.rows.get(view.map).copied().unwrap_or_default();
+        let errors = status.mistakes.get(view.map).map_or(0, |mistakes| mistakes.count);
+        let left_out = status.left_out.get(view.name).copied().unwrap_or_default();
+        json!({ "rows": rows, "errors": errors, "rows_left_out": left_out })
     });
     json!({
         "signature": status.signature.to_string(),
@@ -98,8 +103,26 @@ fn index(indexes: &BucketIndexes, status: &IndexStatus, without_room: bool, name
     })
 }
 
-/// Something of each view of a design document, by the number of its map function.
-fn of_views(indexes: &BucketIndexes, name: &str, tell: impl Fn(usize) -> Value) -> Map<String, Value> {
+/// A row that the reduction of its view cannot read. The key is told as its JSON text, of which only the beginning may be known.
+fn row_left_out(value: &RefusedValue) -> Value {
+    json!({ "id": value.docid, "key": value.key, "reason": format!("Value is not a number (key {})", value.key) })
+}
+
+/// A view of a design document.
+struct OfView<'a> {
+    name: &'a str,
+    /// The number of its map function.
+    map: usize,
+    /// Its reduction leaves out rows whose values are no numbers.
+    reads_numbers: bool,
+}
+
+/// Something of each view of a design document.
+fn of_views(indexes: &BucketIndexes, name: &str, tell: impl Fn(&OfView<'_>) -> Value) -> Map<String, Value> {
     let Some(definition) = indexes.indexer().definition(name) else { return Map::new() };
-    definition.views().map(|(view, place)| (view.to_owned(), tell(place.map))).collect()
+    let views = definition.views().map(|(view, place)| {
+        let reads_numbers = definition.reducing(place).is_some_and(Reducing::reads_numbers);
+        (view.to_owned(), tell(&OfView { name: view, map: place.map, reads_numbers }))
+    });
+    views.collect()
 }

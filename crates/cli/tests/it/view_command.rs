@@ -85,9 +85,9 @@ fn views_are_made_shown_published_and_dropped() {
     let listed = place.done(&["list"]);
     let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     let expected = [
-        &["DESIGN", "DOCUMENT", "STATE", "VIEW", "REDUCE"][..],
-        &["dev_tags", "development", "all", "-"],
-        &["dev_tags", "development", "even", "_count"],
+        &["DESIGN", "DOCUMENT", "STATE", "VIEW", "REDUCE", "LEFT", "OUT"][..],
+        &["dev_tags", "development", "all", "-", "-"],
+        &["dev_tags", "development", "even", "_count", "-"],
     ];
     assert_eq!(lines, expected, "{listed}");
     let shown = place.done(&["show", "dev_tags"]);
@@ -230,7 +230,7 @@ fn functions_that_are_wrong_are_told_with_a_document() {
 fn documents_that_a_view_leaves_out_are_shown_with_the_reason() {
     let place = Place::new();
     fill(&place);
-    assert!(place.done(&["errors"]).contains("leave no document out"));
+    assert!(place.done(&["errors"]).contains("leave nothing out"));
     let map = place
         .file("map.js", "function (doc, meta) {\n  if (meta.id == 'd07') throw 'odd';\n  emit(doc.n);\n}");
     place.done(&["create", "odd/all", "--map", &map, "--published"]);
@@ -244,6 +244,45 @@ fn documents_that_a_view_leaves_out_are_shown_with_the_reason() {
     assert!(place.done(&["errors", "--json"]).starts_with("{\"node\":\"127.0.0.1:"));
     let (_, said) = place.failed(&["errors", "none"]);
     assert!(said.contains("no design document _design/none"), "{said}");
+}
+
+#[test]
+fn rows_that_a_reduction_cannot_read_are_counted_and_shown_with_their_keys() {
+    let place = Place::new();
+    fill(&place);
+    // The first function runs in the node, the second one in a process.
+    let plain = place.file(
+        "plain.js",
+        "function (doc) { if (doc.n == 7) { emit(doc.n, 'x'); } else { emit(doc.n, 1); } }",
+    );
+    let other = place.file("other.js", "(doc, meta) => [doc.n].forEach((n) => emit([n], n == 9 ? null : 1))");
+    place.done(&["create", "sums/plain", "--map", &plain, "--reduce", "_sum", "--published"]);
+    place.done(&["create", "others/v", "--map", &other, "--reduce", "_stats", "--published"]);
+    place.done(&["create", "sums/rows", "--map", &plain, "--published"]);
+    assert_eq!(place.done(&["query", "sums/plain", "--json"]).trim(), "{\"key\":null,\"value\":40}");
+    assert!(place.done(&["query", "sums/plain", "--reduce", "false", "--limit", "99"]).contains("\"x\""));
+    place.done(&["query", "others/v"]);
+    let told = place.done(&["errors"]);
+    let cells: Vec<Vec<&str>> = told.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let of = |view: &str| {
+        let of_view: Vec<String> =
+            cells.iter().filter(|line| line[0] == view).map(|line| line[2..].join(" ")).collect();
+        of_view
+    };
+    assert!(of("sums/plain").contains(&"1 rows d07 Value is not a number (key 7)".to_owned()), "{told}");
+    assert!(of("others/v").contains(&"1 rows d09 Value is not a number (key [9])".to_owned()), "{told}");
+    assert!(of("sums/rows").is_empty(), "without a reduction no row is left out: {told}");
+    let rest = place.rest();
+    let info = String::from_utf8(rest.get("/couchBase/app/_design/sums/_info").unwrap()).unwrap();
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    let views = &info["view_index"]["views"];
+    assert_eq!((&views["plain"]["rows_left_out"], &views["rows"]["rows_left_out"]), (&1.into(), &0.into()));
+    assert!(place.done(&["list"]).contains("_sum    1 rows\n"), "{}", place.done(&["list"]));
+    assert!(place.done(&["show", "sums"]).contains("reduce _sum\n  left out: 1 rows\n"));
+    // Once the document emits a number, no row is left out.
+    place.client().set(b"d07", b"{\"n\":1}").unwrap();
+    assert_eq!(place.done(&["query", "sums/plain", "--json"]).trim(), "{\"key\":null,\"value\":41}");
+    assert!(place.done(&["show", "sums"]).contains("reduce _sum\n\n"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 use base::{Seqno, VbId};
 use views::{
     canonical,
-    index::{Charge, Functions, GivenRows, IndexError, JoinedRows, Reaches},
+    index::{Charge, Functions, GivenRows, IndexError, JoinedRows, Reaches, RefusedValue},
     js::{EMITTED_BYTES_MAX, Failure, FailureKind, Mapped, ROWS_MAX, Row},
     native::Given,
     worker::{Host, Job, JobId, OwnedBody, OwnedDocument, Report, wire::FRAME_BYTES_MAX},
@@ -88,6 +88,8 @@ pub(super) struct Applied {
     pub(super) needs_whole: bool,
     /// What is to be told of documents, with the number of the map function.
     pub(super) mistakes: Vec<(usize, String, String)>,
+    /// Rows that a reduction leaves out, with the number of the map function.
+    pub(super) values: Vec<(usize, RefusedValue)>,
 }
 
 /// What a process is sent at once.
@@ -296,8 +298,11 @@ impl<'p> Work<'p> {
                 (document.id.as_str(), rows)
             });
             let reaches = Reaches { vb: part.vb, branch, seqno: after.seqno };
-            for refused in member.index.apply_each(reaches, documents, functions)? {
-                applied.mistakes.push((refused.map, refused.docid, refused.reason));
+            let refused = member.index.apply_each(reaches, documents, functions)?;
+            let rows = refused.rows.into_iter().map(|one| (one.map, one.docid, one.reason));
+            applied.mistakes.extend(rows);
+            for (map, values) in refused.values {
+                applied.values.extend(values.into_iter().map(|value| (map, value)));
             }
             member.positions.insert(part.vb, (newest(&part.log), after));
             applied.whole.insert(part.vb, after.whole);

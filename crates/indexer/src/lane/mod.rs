@@ -515,6 +515,7 @@ impl Runner {
             for (map, docid, text) in &applied.mistakes {
                 outlet.mistakes.note(*map, docid, text);
             }
+            applied.values.iter().for_each(|(map, value)| outlet.mistakes.note_value(*map, value));
         }
         let goes_to = state.desk.mapped(signature, applied.documents, applied.held_up);
         drop(state);

@@ -17,6 +17,14 @@ pub enum Reducing {
     Function(usize),
 }
 
+impl Reducing {
+    /// Whether it leaves out rows whose values are no numbers.
+    #[must_use]
+    pub fn reads_numbers(self) -> bool {
+        matches!(self, Self::Native(Native::Sum | Native::Stats))
+    }
+}
+
 /// Where the rows of a view are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewPlace {
@@ -73,6 +81,12 @@ impl Definition {
     #[must_use]
     pub fn sources(&self) -> &Sources {
         &self.sources
+    }
+
+    /// Of each map function, whether a reduction of its rows reads values as numbers.
+    pub(super) fn maps_of_numbers(&self) -> Vec<bool> {
+        let has_numbers = |reducing: &Vec<Reducing>| reducing.iter().any(|one| one.reads_numbers());
+        self.maps.iter().map(has_numbers).collect()
     }
 
     /// How the rows of a view are reduced, if they are.

@@ -1,11 +1,16 @@
 //! Changes on their way into the trees.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+    sync::Arc,
+};
 
 use base::{Seqno, VbId, VbUuid};
 
 use super::{
     DIRTY_PART, Index, SPILLED_PART,
+    bytes::Input,
     documents::{DocumentChanges, JoinedRows, RowChanges, put_rows},
     error::IndexError,
     functions::Functions,
@@ -17,12 +22,15 @@ use super::{
 use crate::{
     collation::{KEY_TEXT_MAX, check_bounded},
     js::Row,
+    json,
 };
 
 /// Documents of a forgotten vBucket that are removed by a publication, by a commit, and when the vBucket comes back.
 const LEAVING_AT_PUBLICATION: usize = 256;
 pub(super) const LEAVING_AT_COMMIT: usize = 8 << 10;
 const LEAVING_AT_ONCE: usize = 64 << 10;
+/// Of each map function so many rows are told whose values are no numbers.
+const VALUES_TOLD: usize = 20;
 
 /// Changes of a vBucket, in the order of their seqnos.
 #[derive(Clone, Debug)]
@@ -71,7 +79,7 @@ pub enum GivenRows<'a> {
 struct Places {
     key: Vec<u8>,
     value: Vec<u8>,
-    refused: Vec<RefusedRows>,
+    refused: Refused,
 }
 
 /// The rows of a document by one map function that were left out, since one of their keys is none.
@@ -83,6 +91,39 @@ pub struct RefusedRows {
     pub map: usize,
     /// What is wrong with the key.
     pub reason: String,
+}
+
+/// A row that `_sum` or `_stats` leaves out, since its value is no number. Without a reduction queries have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedValue {
+    /// The document.
+    pub docid: String,
+    /// The text of the row's key.
+    pub key: String,
+}
+
+/// What an index left out of changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Rows that it does not have.
+    pub rows: Vec<RefusedRows>,
+    /// By the number of the map function the last rows that a reduction leaves out, one of each document.
+    pub values: BTreeMap<usize, VecDeque<RefusedValue>>,
+}
+
+impl Refused {
+    /// Looks at a row whose value has to be a number. Says whether it is one.
+    fn look(&mut self, docid: &str, map: usize, key: &str, value: &str) -> bool {
+        if json::as_number(value).is_some() {
+            return true;
+        }
+        let of_map = self.values.entry(map).or_default();
+        if of_map.len() >= VALUES_TOLD {
+            of_map.pop_front();
+        }
+        of_map.push_back(RefusedValue { docid: docid.to_owned(), key: key.to_owned() });
+        false
+    }
 }
 
 /// What waits to be made in the trees.
@@ -130,11 +171,7 @@ impl Index {
     ///
     /// # Errors
     /// They do not follow what is indexed; or the disk's, after which the index has to be opened again.
-    pub fn apply(
-        &mut self,
-        batch: Batch,
-        functions: &mut dyn Functions,
-    ) -> Result<Vec<RefusedRows>, IndexError> {
+    pub fn apply(&mut self, batch: Batch, functions: &mut dyn Functions) -> Result<Refused, IndexError> {
         let Batch { vb, branch, seqno, documents } = batch;
         let documents = documents.into_iter().map(|one| (one.docid, GivenRows::Texts(one.rows)));
         self.apply_each(Reaches { vb, branch, seqno }, documents, functions)
@@ -149,23 +186,27 @@ impl Index {
         reaches: Reaches,
         documents: impl Iterator<Item = (D, GivenRows<'a>)>,
         functions: &mut dyn Functions,
-    ) -> Result<Vec<RefusedRows>, IndexError> {
+    ) -> Result<Refused, IndexError> {
         let Reaches { vb, branch, seqno } = reaches;
         self.check_usable()?;
         self.check_order(vb, seqno)?;
         let mut places = Places::default();
+        let numbers = self.definition.maps_of_numbers();
         for (docid, rows) in documents {
             let docid = docid.as_ref();
             document_key(vb, docid, &mut places.key);
             let taken = match rows {
-                GivenRows::Texts(rows) => self.take_texts(docid, rows, &mut places),
+                GivenRows::Texts(rows) => self.take_texts(docid, rows, &numbers, &mut places),
                 GivenRows::Joined(joined, range) => match joined.of(&range) {
                     Some(rows) => {
+                        if numbers.contains(&true) {
+                            look_at_joined(docid, rows, &numbers, &mut places.refused);
+                        }
                         self.waiting.documents.push(&places.key, (!rows.is_empty()).then_some(rows))
                     }
                     None => {
                         let rows = joined.texts(&range, self.definition.maps.len());
-                        self.take_texts(docid, rows.unwrap_or_default(), &mut places)
+                        self.take_texts(docid, rows.unwrap_or_default(), &numbers, &mut places)
                     }
                 },
             };
@@ -188,13 +229,18 @@ impl Index {
         &mut self,
         docid: &str,
         mut rows: Vec<Vec<Row>>,
+        numbers: &[bool],
         places: &mut Places,
     ) -> std::io::Result<()> {
         rows.truncate(self.definition.maps.len());
         for (map, rows) in rows.iter_mut().enumerate() {
             if let Some(reason) = wrong_key(rows) {
                 rows.clear();
-                places.refused.push(RefusedRows { docid: docid.to_owned(), map, reason });
+                places.refused.rows.push(RefusedRows { docid: docid.to_owned(), map, reason });
+            } else if numbers.get(map) == Some(&true) {
+                let mut looked = rows.iter();
+                while looked.next().is_some_and(|row| places.refused.look(docid, map, &row.key, &row.value)) {
+                }
             }
         }
         places.value.clear();
@@ -311,6 +357,18 @@ impl Index {
             changes.next_map();
         }
         Ok(())
+    }
+}
+
+/// Looks at the rows of map functions whose values have to be numbers, as [`JoinedRows::of`] has them.
+fn look_at_joined(docid: &str, rows: &[u8], numbers: &[bool], refused: &mut Refused) {
+    let mut input = Input(rows);
+    while let Some((map, count)) = input.length().zip(input.length()) {
+        let mut looks = numbers.get(map) == Some(&true);
+        for _ in 0..count {
+            let Some((key, value)) = input.text().zip(input.text()) else { return };
+            looks = looks && refused.look(docid, map, key, value);
+        }
     }
 }
 

@@ -4,12 +4,14 @@ use clap::Args as ClapArgs;
 use client::rest::percent;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use views::{
     design::{DesignDocument, Reduction, View, is_development},
     json,
 };
 
 use super::{
+    errors::{LeftOut, left_out},
     place::{Bucket, Place, document_name},
     text::{cell, indented, printable},
 };
@@ -25,7 +27,7 @@ const NAME_CHARACTERS: usize = 60;
 #[derive(ClapArgs)]
 #[command(after_help = "\
 STATE is development (the name begins with dev_) or published. REDUCE is _count, _sum, _stats, or function for one in
-JavaScript.
+JavaScript. LEFT OUT is how much the view leaves out on all nodes; `settee view errors` says what and why.
 
 EXAMPLES
   settee view list -b songs -u admin
@@ -115,13 +117,23 @@ pub(super) fn list(args: &ListArgs) -> Result<(), Failure> {
         );
         return Ok(());
     }
-    let rows = listed.rows.iter().flat_map(rows_of).collect();
-    print!("{}", table(&["DESIGN DOCUMENT", "STATE", "VIEW", "REDUCE"], rows));
+    let lines = |row: &Row| rows_of(row, left_out(&bucket, document_name(&row.doc.meta.id)).as_ref());
+    let rows = listed.rows.iter().flat_map(lines).collect();
+    print!("{}", table(&["DESIGN DOCUMENT", "STATE", "VIEW", "REDUCE", "LEFT OUT"], rows));
     Ok(())
 }
 
+/// How much each view of a design document leaves out.
+type AllLeftOut = BTreeMap<String, LeftOut>;
+
+/// The same of one view in words.
+fn told(all: Option<&AllLeftOut>, view: &str) -> String {
+    let Some(all) = all else { return "unknown".to_owned() };
+    all.get(view).and_then(|left_out| left_out.told()).unwrap_or_else(|| "-".to_owned())
+}
+
 /// A line for each view of a design document; one for a document without views.
-fn rows_of(row: &Row) -> Vec<Vec<String>> {
+fn rows_of(row: &Row, left_out: Option<&AllLeftOut>) -> Vec<Vec<String>> {
     let name = document_name(&row.doc.meta.id);
     let line = |view: &str, reduce: &str| {
         vec![
@@ -129,6 +141,7 @@ fn rows_of(row: &Row) -> Vec<Vec<String>> {
             state(name).to_owned(),
             cell(view, NAME_CHARACTERS),
             reduce.to_owned(),
+            told(left_out, view),
         ]
     };
     match DesignDocument::parse_unchecked(row.doc.json.get().as_bytes()) {
@@ -162,12 +175,12 @@ pub(super) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let document = DesignDocument::parse_unchecked(text.as_bytes()).map_err(|refusal| {
         Failure::doing(format_args!("_design/{name} is no design document"), refusal.reason)
     })?;
-    print!("{}", shown(name, &document));
+    print!("{}", shown(name, &document, left_out(&bucket, name).as_ref()));
     Ok(())
 }
 
 /// A design document for people: its functions with the lines that their authors gave them.
-fn shown(name: &str, document: &DesignDocument) -> String {
+fn shown(name: &str, document: &DesignDocument, left_out: Option<&AllLeftOut>) -> String {
     let mut out = format!("_design/{} ({})\n", printable(name), state(name));
     if document.views.is_empty() {
         out += "\nno views\n";
@@ -181,6 +194,10 @@ fn shown(name: &str, document: &DesignDocument) -> String {
         }
         if let Some(options) = &view.options {
             out += &format!("  options {}\n", printable(options));
+        }
+        let told = told(left_out, &view.name);
+        if told != "-" {
+            out += &format!("  left out: {told}\n");
         }
     }
     let members = json::members(&document.text).unwrap_or_default();
@@ -202,9 +219,11 @@ mod tests {
         let expected = "_design/dev_a (development)\n\nview v\n  map\n    function (doc, meta) {\n      emit(meta.id)\n    }\n  \
                         reduce _sum\n\nview w\n  map\n    (doc) => 1\n  reduce\n    (k, v) => \\u{1b} 1\n  options {}\n\n\
                         language \"x\"\n";
-        assert_eq!(shown("dev_a", &document), expected);
+        let nothing = AllLeftOut::new();
+        assert_eq!(shown("dev_a", &document, Some(&nothing)), expected);
+        assert!(shown("dev_a", &document, None).contains("reduce _sum\n  left out: unknown\n"));
         assert_eq!(
-            shown("a", &DesignDocument::parse_unchecked(b"{}").unwrap()),
+            shown("a", &DesignDocument::parse_unchecked(b"{}").unwrap(), None),
             "_design/a (published)\n\nno views\n"
         );
     }

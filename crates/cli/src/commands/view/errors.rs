@@ -26,6 +26,9 @@ const CELL_CHARACTERS: usize = 40;
 A document for which a map function fails has no rows in that view; other documents and views are as if it were not there. Each
 node counts such documents since it opened the index, and keeps the last 20 of each view with the reason. LEFT OUT is that count.
 
+A row whose value is no number is left out of _sum and _stats; queries without the reduction have it. LEFT OUT is then how many such
+rows the node's index has now, with \"rows\" behind the number. The last 20 that the node has met since it opened the index are kept.
+
 EXAMPLES
   settee view errors -b songs -u admin                  of all design documents
   settee view errors tags -b songs -u admin --last 20
@@ -57,6 +60,52 @@ struct Errors {
 struct OfView {
     total: u64,
     last: Vec<Mistake>,
+    /// Rows that the reduction leaves out, and the last of them. Nodes of earlier builds do not tell.
+    #[serde(default)]
+    rows_left_out: u64,
+    #[serde(default)]
+    last_rows: Vec<Mistake>,
+}
+
+impl Mistake {
+    /// In place of rows that a node has met before it opened the index.
+    fn unnamed() -> Self {
+        Self {
+            id: "-".to_owned(),
+            reason: "values are no numbers; met before the index was opened".to_owned(),
+        }
+    }
+}
+
+/// How much views leave out, over all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    documents: u64,
+    rows: u64,
+}
+
+impl LeftOut {
+    /// The same in words; nothing where nothing is left out.
+    pub(super) fn told(self) -> Option<String> {
+        let documents = (self.documents > 0).then(|| format!("{} documents", self.documents));
+        let rows = (self.rows > 0).then(|| format!("{} rows", self.rows));
+        let told: Vec<String> = documents.into_iter().chain(rows).collect();
+        (!told.is_empty()).then(|| told.join(", "))
+    }
+}
+
+/// How much each view of a design document leaves out, or `None` where a node does not tell.
+pub(super) fn left_out(bucket: &Bucket, name: &str) -> Option<BTreeMap<String, LeftOut>> {
+    let mut all: BTreeMap<String, LeftOut> = BTreeMap::new();
+    for (rest, base) in bucket.ports().ok()? {
+        let errors: Errors = serde_json::from_str(&ask(&rest, base, name).ok()?).ok()?;
+        for (view, of) in errors.views {
+            let known = all.entry(view).or_default();
+            known.documents += of.total;
+            known.rows += of.rows_left_out;
+        }
+    }
+    Some(all)
 }
 
 #[derive(Deserialize)]
@@ -116,8 +165,13 @@ fn ask(rest: &Rest, base: &str, name: &str) -> Result<String, Failure> {
 fn rows_of(name: &str, node: &str, errors: &Errors, last: usize) -> Vec<Vec<String>> {
     let of_view = |(view, of): (&String, &OfView)| {
         let place = format!("{name}/{view}");
-        let lines = of.last.iter().rev().take(last).map(move |mistake| {
-            let total = of.total.to_string();
+        let documents = of.last.iter().rev().take(last).map(|mistake| (mistake, of.total.to_string()));
+        // Where no row is left out any more, those that were are of no interest.
+        let last_rows = if of.rows_left_out > 0 { of.last_rows.as_slice() } else { &[] };
+        let unnamed = (of.rows_left_out > 0 && last_rows.is_empty()).then(Mistake::unnamed);
+        let rows = last_rows.iter().rev().take(last).chain(&unnamed);
+        let rows = rows.map(|mistake| (mistake, format!("{} rows", of.rows_left_out)));
+        let lines = documents.chain(rows).map(move |(mistake, total)| {
             let [place, node, id] = [&place, node, &mistake.id].map(|text| cell(text, CELL_CHARACTERS));
             vec![place, node, total, id, cell(&mistake.reason, REASON_CHARACTERS)]
         });
@@ -128,7 +182,7 @@ fn rows_of(name: &str, node: &str, errors: &Errors, last: usize) -> Vec<Vec<Stri
 
 fn shown(bucket: &Bucket, rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
-        return format!("the views of bucket {} leave no document out\n", bucket.name());
+        return format!("the views of bucket {} leave nothing out\n", bucket.name());
     }
     table(&["VIEW", "NODE", "LEFT OUT", "DOCUMENT", "REASON"], rows)
 }
@@ -136,6 +190,31 @@ fn shown(bucket: &Bucket, rows: Vec<Vec<String>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_that_a_reduction_leaves_out_come_behind_documents() {
+        let text = r#"{"views":{"a":{"total":1,"last":[{"id":"x","reason":"thrown"}],
+            "rows_left_out":7,"last_rows":[{"id":"y","key":"1","reason":"old"},{"id":"z","key":"2","reason":"new"}]}}}"#;
+        let errors: Errors = serde_json::from_str(text).unwrap();
+        let expected = [["d/a", "h:1", "1", "x", "thrown"], ["d/a", "h:1", "7 rows", "z", "new"]];
+        assert_eq!(rows_of("d", "h:1", &errors, 1), expected);
+        let count = |rows: u64, last_rows: &str| {
+            let text = format!(
+                "{{\"views\":{{\"a\":{{\"total\":0,\"last\":[],\"rows_left_out\":{rows},\"last_rows\":{last_rows}}}}}}}"
+            );
+            rows_of("d", "h:1", &serde_json::from_str(&text).unwrap(), 5)
+        };
+        assert_eq!(
+            count(0, "[{\"id\":\"y\",\"reason\":\"old\"}]").len(),
+            0,
+            "the document has changed since"
+        );
+        assert_eq!(count(3, "[]")[0][2..4], ["3 rows", "-"], "an index that was opened again names none");
+        let told = |documents, rows| LeftOut { documents, rows }.told();
+        assert_eq!(told(0, 0), None);
+        assert_eq!(told(2, 0).as_deref(), Some("2 documents"));
+        assert_eq!(told(2, 7).as_deref(), Some("2 documents, 7 rows"));
+    }
 
     #[test]
     fn the_newest_documents_come_first() {

@@ -315,6 +315,28 @@ fn a_vbucket_goes_on_where_its_history_is_the_same() {
 }
 
 #[test]
+fn rows_that_sums_leave_out_are_counted_and_the_last_ones_are_named() {
+    let mut node = node(1 << 20, 0);
+    let place = |view: &str| world::definition().view(view).unwrap();
+    let left_out = |node: &Node| {
+        ["sum", "stats", "count", "other"].map(|view| node.index.snapshot().left_out(place(view)))
+    };
+    let mut given = documents(0..30, "null");
+    given.extend(documents(30..40, "1"));
+    let refused = node.index.apply(batch(0, given), &mut NoFunctions).unwrap();
+    let named: Vec<_> = refused.values[&0].iter().map(|one| (one.docid.as_str(), one.key.as_str())).collect();
+    assert_eq!((named.len(), named[0], named[19]), (20, ("d00010", "10"), ("d00029", "29")));
+    assert!(refused.rows.is_empty() && refused.values.len() == 1, "a map function without sums names none");
+    node.index.commit(&mut Reducer::default()).unwrap();
+    assert_eq!(left_out(&node), [30, 30, 0, 0]);
+    assert_eq!(count(&node, ""), 40, "they are rows all the same");
+    node.index.apply(batch(40, documents(0..29, "2")), &mut NoFunctions).unwrap();
+    node.index.commit(&mut Reducer::default()).unwrap();
+    node.reopen().unwrap();
+    assert_eq!(left_out(&node), [1, 1, 0, 0], "an index that was opened again knows it");
+}
+
+#[test]
 fn keys_that_are_none_cost_their_document_and_view() {
     let mut node = node(1 << 20, 0);
     let rows = vec![vec![js_row("1", "1"), js_row("\"\\ud800\"", "1")], vec![js_row("2", "1")]];
@@ -327,7 +349,7 @@ fn keys_that_are_none_cost_their_document_and_view() {
         )
         .unwrap();
     let reason = "Unexpected character in key".to_owned();
-    assert_eq!(refused, [RefusedRows { docid: "a".to_owned(), map: 0, reason }]);
+    assert_eq!(refused.rows, [RefusedRows { docid: "a".to_owned(), map: 0, reason }]);
     node.index.publish(&mut NoFunctions).unwrap();
     assert_eq!(count(&node, ""), 1);
     assert_eq!(ask(&node, "other", "reduce=false", &mut NoFunctions).len(), 1);
