@@ -12,7 +12,8 @@ def case(design, cpu_seconds, disk_bytes, v8=()):
             "emitted_bytes": 1_000, "v8": list(v8)}
 
 
-BUILD = {"documents": 1_000, "cases": [case("published", 0.008, 1_300, V8), case("whole", 0.03, 1_310, V8), case("ignores", 0.0019, 100)]}
+BUILD = {"documents": 1_000, "cases": [case("published", 0.008, 1_300, V8), case("whole", 0.03, 1_310, V8), case("ignores", 0.0019, 100),
+                                       case("tens", 0.01, 4_370)]}
 ALONE = {"queries": 9, "p50": 0.5, "p99": 2.0, "most": 3.0}
 QUERIES = {"cases": [
     {"case": "_count of everything", "alone": ALONE, "queries": 10, "bytes": 10, "seconds": 1.0, "cpu_seconds": 0.5},
@@ -37,7 +38,7 @@ class Aims(unittest.TestCase):
     def test_rates_count_per_second_of_the_processor_and_beside_v8(self):
         self.assertEqual(self.verdicts(build=BUILD), [
             ("1.24 (125,000 over 101,010)", "met"), ("0.33 (33,333 over 101,010)", "missed"), ("526,316", "met"),
-            ("1.30", "met"), ("1.31", "missed"), ("0.10", "met")])
+            ("1.30", "met"), ("1.31", "missed"), ("0.10", "met"), ("4.37", "missed")])
 
     def test_queries_are_held_against_one_core(self):
         self.assertEqual(self.verdicts(queries=QUERIES), [("2.00 ms", "missed"), ("5,000", "met"), ("150", "missed")])
