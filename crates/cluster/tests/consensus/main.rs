@@ -11,6 +11,7 @@
 
 mod checks;
 mod failed_over;
+mod layout;
 mod simulation;
 mod versions;
 
