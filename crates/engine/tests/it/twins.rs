@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::{Clock, Disk, FaultDisk, Rig, options, twins::twins};
 use base::{
     Status,
-    bucket::{BucketKind, EvictionPolicy},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
 };
 use settee_engine::{BucketChange, BucketOptions, Budget, Delete, Store};
 
@@ -69,6 +69,26 @@ fn a_document_that_cannot_be_read_does_not_take_its_twin_along() {
     assert_eq!(rig.bucket.stats().evicted, 1);
     rig.stores.iter().for_each(|store| store.set_unreadable(true));
     store(&rig, &first, b"first").unwrap();
+    rig.stores.iter().for_each(|store| store.set_unreadable(false));
+    assert_eq!(get(&rig, &first).unwrap(), b"first");
+    assert_eq!(get(&rig, &second).as_deref(), Ok(b"second".as_slice()));
+    assert_eq!((rig.bucket.stats().curr_items, rig.bucket.stats().evicted), (2, 0));
+}
+
+/// A durable write replaces it only when it commits, after the next flush.
+#[test]
+fn a_durable_write_over_a_document_that_cannot_be_read_leaves_its_twin() {
+    let mut rig = Rig::new(full_eviction());
+    let [first, second] = twins(rig.bucket.vbuckets());
+    store(&rig, &second, b"second").unwrap();
+    rig.flush();
+    evict_everything(&rig);
+    rig.stores.iter().for_each(|store| store.set_unreadable(true));
+    let durability = DurabilityLevel::MajorityAndPersistActive;
+    let request = Store { durability, ..Store::set(b"first") };
+    let prepared = rig.run(&first, |bucket, vb, key| bucket.store(vb, key, &request, rig.now())).unwrap();
+    assert!(prepared.wait, "it is not committed yet");
+    rig.flush();
     rig.stores.iter().for_each(|store| store.set_unreadable(false));
     assert_eq!(get(&rig, &first).unwrap(), b"first");
     assert_eq!(get(&rig, &second).as_deref(), Ok(b"second".as_slice()));

@@ -8,6 +8,7 @@ mod gaps;
 mod going_back;
 mod remembering;
 mod taken_over;
+mod twins;
 
 use std::sync::Arc;
 
