@@ -117,15 +117,15 @@ alerts! {
         "Delete documents, raise the quota, or add nodes. Nothing is lost, and no restart is needed.";
     QUEUE_GROWS "disk_queue_grows" Warning 5 30:
         "The queue of mutations that wait for the disk grows faster than it drains.",
-        "Writes come faster than the disk takes them, or the disk has become slower.",
+        "Writes come faster than the disk takes them, or the disk has become slower. It takes 10,000 mutations that wait, or 5 % of the quota in bytes.",
         "Compare `ep_diskqueue_fill` with `ep_diskqueue_drain`, and look at the disk. Writers are slowed down next.";
     REPLICA_LAG "replica_lag_grows" Warning 5 30:
         "Replicas on other nodes fall behind the active copies of a node.",
-        "The network or the other nodes do not take what is written here.",
+        "The network or the other nodes do not take what is written here. It takes 10,000 changes that are to be sent, or copies that are 5 s behind.",
         "Look at the nodes that follow, and at the network. Durable writes wait longer, and a failover could lose more.";
     WORKING_SET "working_set_does_not_fit" Warning 5 60:
         "More than a tenth of a bucket's reads wait for the disk.",
-        "The documents that are read often do not fit in memory. Nothing counts which those are: reads that wait for the disk are the sign of it.",
+        "The documents that are read often do not fit in memory. Nothing counts which those are: reads that wait for the disk are the sign of it. It takes 100 reads/s of the bucket on the node.",
         "Raise the quota or add nodes. Residency (`vb_active_perc_mem_resident`) says how much fits.";
     METADATA_SHARE "metadata_share" Warning 0 60:
         "Keys and metadata take more than half of a bucket's quota.",
@@ -133,11 +133,11 @@ alerts! {
         "Raise the quota, or switch the bucket to full eviction, which lets whole documents leave memory.";
     HOT_KEY "hot_key" Warning 30 60:
         "A quarter or more of a bucket's operations on a node go to a single document.",
-        "Many clients read or write one document: a counter, a configuration, a lock.",
+        "Many clients read or write one document: a counter, a configuration, a lock. It takes 5,000 operations/s on that document.",
         "`settee top --hot` names the document. Cache it in the application, or split it into several documents.";
     HOT_CLIENT "hot_client" Warning 30 60:
         "Half or more of a bucket's operations on a node come from a single address, though others use the bucket too.",
-        "An application runs away, repeats its requests, or does the work of others.",
+        "An application runs away, repeats its requests, or does the work of others. It takes 5,000 operations/s from that address, and 4 addresses that use the bucket.",
         "`settee top --hot` names the address, its users and programs. Look at what that application does.";
     DISK_LOW "disk_low" Critical 0 10:
         "The disk of a node has less free space than is kept free; only deletions are accepted.",

@@ -26,6 +26,14 @@ pub fn is_hot_client(share: f64, per_second: f64, clients: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alerts::{HOT_CLIENT, HOT_KEY};
+
+    #[test]
+    fn the_guide_says_from_what_on_a_key_and_a_client_are_hot() {
+        let thousands = format!("{},000 operations/s", PER_SECOND_MIN / 1_000.0);
+        assert!(HOT_KEY.cause.contains(&thousands) && HOT_CLIENT.cause.contains(&thousands), "{thousands}");
+        assert!(HOT_CLIENT.cause.contains(&format!("{CLIENTS_MIN} addresses")));
+    }
 
     #[test]
     fn a_large_part_of_few_operations_is_nothing_and_so_is_the_only_client() {

@@ -4,11 +4,7 @@ use admin::NodeControl as _;
 use cluster::{ClusterError, NodeInfo};
 use dataplane::{BucketMeter, lease, shared::BucketEntry};
 use engine::{Bucket, Pressure};
-use stats::HotClient;
-use watch::{
-    alerts::{self, Holds},
-    hot,
-};
+use watch::alerts::{self, Holds};
 
 use super::Control;
 use crate::watching::{looks::Look, rules};
@@ -44,15 +40,7 @@ impl Control {
     }
 
     pub(crate) fn two_groups_alert(&self) -> Option<Holds> {
-        let other = self.agreement.has_another_group()?;
-        let metadata = self.metadata.load();
-        let host = metadata.node_by_id(other).map_or("", |node| &node.host);
-        let text = format!(
-            "Node {host} ({other}) was failed over and goes on in a group that was formed anew. Node {} does not believe it: there are two \
-             clusters.",
-            self.host()
-        );
-        Some(Holds::new(&alerts::TWO_GROUPS, "", text))
+        rules::two_groups(self.agreement.has_another_group(), &self.metadata.load(), &self.host())
     }
 
     pub(crate) fn disk_alert(&self) -> Option<Holds> {
@@ -123,29 +111,8 @@ impl Control {
         holding
     }
 
-    /// A key or a client that takes too much of a bucket. The texts go to logs, so they name neither.
     fn hot_of(&self, name: &str, meter: &BucketMeter) -> Vec<Holds> {
-        let node = self.host();
-        let report = meter.hot(name, self.loops().0.now().mono_millis);
-        let percent = |share: f64| share * 100.0;
-        let key = report.keys.first().filter(|key| hot::is_hot_key(key.share, key.per_second)).map(|key| {
-            let (percent, per_second) = (percent(key.share), key.per_second);
-            let text = format!(
-                "A single document takes {percent:.0} % of the operations of bucket \"{name}\" on node {node}: {per_second:.0} a \
-                 second."
-            );
-            Holds::new(&alerts::HOT_KEY, name, text)
-        });
-        let is_hot = |one: &&HotClient| hot::is_hot_client(one.share, one.per_second, report.addresses);
-        let client = report.clients.first().filter(is_hot).map(|client| {
-            let (percent, per_second) = (percent(client.share), client.per_second);
-            let text = format!(
-                "A single client address takes {percent:.0} % of the operations of bucket \"{name}\" on node {node}: \
-                 {per_second:.0} a second."
-            );
-            Holds::new(&alerts::HOT_CLIENT, name, text)
-        });
-        key.into_iter().chain(client).collect()
+        rules::hot(name, &meter.hot(name, self.loops().0.now().mono_millis), &self.host())
     }
 }
 

@@ -99,6 +99,21 @@ pub(super) mod tests {
         statistics,
     };
 
+    #[test]
+    fn the_guide_says_from_what_on_a_trend_matters() {
+        let thousands = format!("{},000", QUEUE_MIN / 1_000.0);
+        let shares = format!("{} % of the quota", QUEUE_SHARE * 100.0);
+        for (about, said) in [
+            (&alerts::WORKING_SET, format!("{READS_MIN} reads/s")),
+            (&alerts::QUEUE_GROWS, format!("{thousands} mutations")),
+            (&alerts::QUEUE_GROWS, shares),
+            (&alerts::REPLICA_LAG, format!("{thousands} changes")),
+            (&alerts::REPLICA_LAG, format!("{LAG_SECS} s behind")),
+        ] {
+            assert!(about.cause.contains(&said), "{}: {said}", about.name);
+        }
+    }
+
     pub(in crate::watching) const BUCKET: &str = "b";
     pub(in crate::watching) const BEGIN: u64 = 1_700_000_000;
     pub(in crate::watching) const MIB: f64 = 1_048_576.0;

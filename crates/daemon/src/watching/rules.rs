@@ -1,13 +1,14 @@
 //! What of this node is worth an alert at this moment, whatever its past was. Callers bring what they have gathered.
 
 use admin::{Counted, Foretold, Limit, Source};
-use base::bucket::BucketKind;
+use base::{NodeId, bucket::BucketKind};
 use cluster::{BucketInfo, Lease, Metadata};
 use engine::BucketStats;
+use stats::{HotClient, HotReport};
 use watch::{
     Severity,
     alerts::{self, Holds},
-    judge,
+    hot, judge,
     touch::Touch,
 };
 
@@ -77,6 +78,39 @@ pub(crate) fn majority(metadata: &Metadata, uuid: &str, is_stale: bool) -> Optio
 pub(crate) fn agreement(trouble: Option<String>, node: &str) -> Option<Holds> {
     let text = format!("Cluster metadata cannot change on node {node}: {}.", trouble?);
     Some(Holds::new(&alerts::METADATA_STUCK, "", text))
+}
+
+/// A node that was failed over and goes on in a group beside this one.
+pub(crate) fn two_groups(other: Option<NodeId>, metadata: &Metadata, node: &str) -> Option<Holds> {
+    let other = other?;
+    let host = metadata.node_by_id(other).map_or("", |node| &node.host);
+    let text = format!(
+        "Node {host} ({other}) was failed over and goes on in a group that was formed anew. Node {node} does not believe it: there are two \
+         clusters."
+    );
+    Some(Holds::new(&alerts::TWO_GROUPS, "", text))
+}
+
+/// A key or a client that takes too much of a bucket. The texts go to logs, so they name neither.
+pub(crate) fn hot(bucket: &str, report: &HotReport, node: &str) -> Vec<Holds> {
+    let key = report.keys.first().filter(|key| hot::is_hot_key(key.share, key.per_second)).map(|key| {
+        let (percent, per_second) = (key.share * 100.0, key.per_second);
+        let text = format!(
+            "A single document takes {percent:.0} % of the operations of bucket \"{bucket}\" on node {node}: {per_second:.0} a \
+             second."
+        );
+        Holds::new(&alerts::HOT_KEY, bucket, text)
+    });
+    let is_hot = |one: &&HotClient| hot::is_hot_client(one.share, one.per_second, report.addresses);
+    let client = report.clients.first().filter(is_hot).map(|client| {
+        let (percent, per_second) = (client.share * 100.0, client.per_second);
+        let text = format!(
+            "A single client address takes {percent:.0} % of the operations of bucket \"{bucket}\" on node {node}: \
+             {per_second:.0} a second."
+        );
+        Holds::new(&alerts::HOT_CLIENT, bucket, text)
+    });
+    key.into_iter().chain(client).collect()
 }
 
 /// Buckets that could not be opened, and why.
@@ -199,10 +233,11 @@ pub(crate) fn burning(metadata: &Metadata, counted: Vec<Counted>, node: &str) ->
 #[cfg(test)]
 mod tests {
     use admin::Outlook;
-    use base::{BucketUuid, NodeId};
+    use base::BucketUuid;
     use cluster::{
         BucketParams, Command, Membership, NodeInfo, Objective, Operation, Ports, Rebalance, RebalanceKind,
     };
+    use stats::HotKey;
     use watch::{
         Counts, Ring,
         alerts::{Board, Change},
@@ -215,6 +250,70 @@ mod tests {
 
     fn names(holding: impl IntoIterator<Item = Holds>) -> Vec<&'static str> {
         holding.into_iter().map(|holds| holds.about.name).collect()
+    }
+
+    /// What a board fires first where this holds at each look, and after how many seconds.
+    fn fires(holds: impl Fn() -> Vec<Holds>) -> Option<(&'static str, String, u64)> {
+        let mut board = Board::default();
+        (0..120).find_map(|second| {
+            let fired = board.look(NOW + second, holds()).into_iter().next()?;
+            let Change::Fired(firing) = fired else { panic!("nothing is over: {fired:?}") };
+            Some((firing.about.name, firing.subject, second))
+        })
+    }
+
+    fn fired(name: &'static str, subject: &str, after: u64) -> Option<(&'static str, String, u64)> {
+        Some((name, subject.to_owned(), after))
+    }
+
+    #[test]
+    fn a_key_and_a_client_that_take_much_of_a_busy_bucket_fire_after_half_a_minute() {
+        let key = |share, per_second| {
+            let keys = vec![HotKey { key: b"secret".to_vec(), share, per_second, ..HotKey::default() }];
+            HotReport { keys, ..HotReport::default() }
+        };
+        let client = |share, per_second, addresses| {
+            let address = "10.0.0.9".to_owned();
+            let clients = vec![HotClient { address, share, per_second, ..HotClient::default() }];
+            HotReport { clients, addresses, ..HotReport::default() }
+        };
+        let of = |report: &HotReport| fires(|| hot("b", report, "n"));
+        assert_eq!(of(&key(0.25, 5_000.0)), fired("hot_key", "b", 30));
+        assert_eq!(of(&key(0.2, 5_000.0)), None);
+        assert_eq!(of(&key(0.9, 4_000.0)), None, "the node is not busy");
+        assert_eq!(of(&client(0.5, 5_000.0, 4)), fired("hot_client", "b", 30));
+        assert_eq!(of(&client(0.4, 5_000.0, 4)), None);
+        assert_eq!(of(&client(0.9, 5_000.0, 3)), None, "one of few clients takes most by nature");
+        for told in [hot("b", &key(1.0, 7_000.0), "n"), hot("b", &client(1.0, 7_000.0, 4), "n")] {
+            let [told] = &told[..] else { panic!("{told:?}") };
+            assert!(told.text.contains("100 %") && told.text.contains("7000 a second"), "{}", told.text);
+            assert!(!told.text.contains("secret") && !told.text.contains("10.0.0.9"), "{}", told.text);
+        }
+    }
+
+    #[test]
+    fn two_groups_are_told_with_the_node_that_goes_on_in_the_other_one() {
+        let metadata = of_two();
+        let of = |other| two_groups(other, &metadata, "n");
+        assert_eq!(fires(|| of(Some(NodeId(1))).into_iter().collect()), fired("two_groups", "", 15));
+        assert!(of(Some(NodeId(1))).unwrap().text.starts_with("Node 10.0.0.1 (1) was failed over"));
+        assert_eq!(of(None), None);
+    }
+
+    #[test]
+    fn metadata_that_cannot_change_are_told_at_once_with_the_reason() {
+        let stuck = || agreement(Some("the disk is full".into()), "n");
+        assert_eq!(fires(|| stuck().into_iter().collect()), fired("metadata_stuck", "", 0));
+        assert!(stuck().unwrap().text.ends_with("on node n: the disk is full."));
+        assert_eq!(agreement(None, "n"), None);
+    }
+
+    #[test]
+    fn a_bucket_that_is_not_open_is_told_with_the_reason_where_that_lasts() {
+        let closed = || unopened(vec![("b".into(), "a file is damaged".into())], "n").collect::<Vec<_>>();
+        assert_eq!(fires(closed), fired("bucket_not_open", "b", 30));
+        assert!(closed()[0].text.ends_with("serves nothing of a bucket: a file is damaged."));
+        assert_eq!(unopened(Vec::new(), "n").count(), 0);
     }
 
     #[test]
