@@ -19,6 +19,12 @@ pub struct SystemStats {
     pub cpu_cores: u64,
     /// Percent of all processors in use; 0 when not known.
     pub cpu_utilization_percent: f64,
+    /// Percent of all processors that a hypervisor gave to others; 0 when not known.
+    #[serde(default)]
+    pub cpu_stolen_percent: f64,
+    /// Percent of one processor that this process used; 0 when not known.
+    #[serde(default)]
+    pub process_cpu_percent: f64,
     /// Bytes of the file system with the data directory.
     pub disk_total: u64,
     /// Bytes of it in use.

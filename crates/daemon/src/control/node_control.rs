@@ -27,7 +27,7 @@ use dataplane::{
     dcp_stats, lease,
     machine::host_name,
     meter::OpKind,
-    statistics::{BucketFacts, DcpFacts, NodeFacts, durations, of_bucket},
+    statistics::{BucketFacts, DcpFacts, NodeFacts, durations, of_bucket, of_collections},
 };
 use http::{AuditEvent, Behind, BoxFuture, Gate};
 use hyper::body::Bytes;
@@ -326,7 +326,9 @@ impl NodeControl for Control {
         let snapshot = self.shared.snapshot();
         let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
         let dcp = DcpFacts::gather(&self.shared, entry, self.gauges.bucket(bucket).ops_per_sec);
-        let mut readings = of_bucket(&BucketFacts::gather(&self.shared, entry), &dcp);
+        let facts = BucketFacts::gather(&self.shared, entry);
+        let mut readings = of_bucket(&facts, &dcp);
+        readings.extend(of_collections(&facts, &entry.engine.manifest()));
         readings.extend(durations(&entry.meter));
         let now = u64::from(self.shared.now().unix_secs());
         readings.extend(self.objectives.readings(&self.metadata.load(), bucket, now));

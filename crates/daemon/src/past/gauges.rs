@@ -55,6 +55,25 @@ struct LastSecond {
     first_uuids: HashMap<String, String>,
     cpu: machine::CpuTime,
     cpu_percent: f64,
+    stolen_percent: f64,
+    /// When the process's own time was read last, and what it was.
+    process_cpu: Option<(Instant, Duration)>,
+    process_percent: f64,
+}
+
+impl LastSecond {
+    fn measure_cpu(&mut self) {
+        let cpu = machine::CpuTime::read();
+        self.cpu_percent = cpu.busy_percent_since(self.cpu);
+        self.stolen_percent = cpu.stolen_percent_since(self.cpu);
+        self.cpu = cpu;
+        let (now, spent) = (Instant::now(), machine::process_cpu());
+        if let Some((last, before)) = self.process_cpu.replace((now, spent)) {
+            let passed = now.duration_since(last).as_secs_f64();
+            let used = spent.saturating_sub(before).as_secs_f64();
+            self.process_percent = if passed > 0.0 { used * 100.0 / passed } else { 0.0 };
+        }
+    }
 }
 
 pub(crate) struct Gauges {
@@ -149,6 +168,10 @@ impl Gauges {
     pub(crate) fn system(&self, shared: &Shared) -> SystemStats {
         let memory = machine::Memory::read();
         let disk = self.folder.as_ref().map(machine::Disk::read).unwrap_or_default();
+        let (cpu_utilization_percent, cpu_stolen_percent, process_cpu_percent) = {
+            let seconds = self.seconds.lock();
+            (seconds.cpu_percent, seconds.stolen_percent, seconds.process_percent)
+        };
         SystemStats {
             uptime_secs: shared.uptime_secs(),
             memory_total: memory.within_limit(),
@@ -156,7 +179,9 @@ impl Gauges {
             swap_total: memory.swap_total,
             swap_used: memory.swap_total.saturating_sub(memory.swap_free),
             cpu_cores: self.cores,
-            cpu_utilization_percent: self.seconds.lock().cpu_percent,
+            cpu_utilization_percent,
+            cpu_stolen_percent,
+            process_cpu_percent,
             disk_total: disk.total,
             disk_used: disk.used,
             process_resident: machine::Resident::read().all,
@@ -245,8 +270,6 @@ impl Gauges {
             let rates = Rates { ops_per_sec, gets_per_sec, get_hits_per_sec, fetches_per_sec };
             seconds.buckets.insert((*name).to_owned(), Sampled { totals, rates });
         }
-        let cpu = machine::CpuTime::read();
-        seconds.cpu_percent = cpu.busy_percent_since(seconds.cpu);
-        seconds.cpu = cpu;
+        seconds.measure_cpu();
     }
 }

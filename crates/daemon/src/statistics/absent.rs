@@ -1,4 +1,5 @@
-//! Names that Couchbase's exporter reads and that Settee does not show: for want of a meaning, or because it does not measure them.
+//! Names that Couchbase's exporter reads, or that published dashboards draw, and that Settee does not show. They have no
+//! meaning here, or Settee does not measure them.
 
 /// Names, and the reason that all of them have.
 pub(crate) type Absent = (&'static [&'static str], &'static str);
@@ -64,4 +65,32 @@ pub(crate) const ABSENT: &[Absent] = &[
         &["cpu_idle_ms", "cpu_local_ms", "hibernated_requests", "hibernated_waked", "rest_requests"],
         "They are about Couchbase's own management process.",
     ),
+];
+
+/// Series that published dashboards draw and that would have a meaning, but are not there.
+pub(crate) const UNMEASURED_SERIES: &[Absent] = &[
+    (
+        &["kv_collection_data_size_bytes", "kv_collection_mem_used_bytes"],
+        "Bytes are not counted by collection. `kv_collection_item_count` has its documents, `kv_mem_used_bytes` and \
+         `couch_docs_data_size` have the bytes of the bucket.",
+    ),
+    (
+        &["kv_ep_storage_age_seconds"],
+        "A mutation in the queue has no time of its own, so its age is not measured. `kv_ep_diskqueue_items` has their number.",
+    ),
+    (
+        &["kv_ops_failed"],
+        "Writes that lose against a newer version are not counted. `kv_ops{op=\"set_meta\"}` has all writes that bring their metadata.",
+    ),
+    (&["kv_num_high_pri_requests"], "Requests that wait until the disk has something are not counted."),
+    (&["cm_http_requests_total"], "Requests of REST are not counted."),
+];
+
+/// Series that published dashboards draw and that have no meaning here.
+pub(crate) const ABSENT_SERIES: &[Absent] = &[
+    (
+        &["kv_daemon_connections"],
+        "Couchbase counts the sockets on which it listens as connections; `kv_curr_connections` here has none of them.",
+    ),
+    (&["kv_system_connections"], "There are no ports for the database's own services."),
 ];

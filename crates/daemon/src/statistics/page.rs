@@ -1,11 +1,14 @@
 //! The page `docs/statistics.md`, made from the declarations. A test compares it with the file in the repository.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use stats::{Kind, Statistic};
 
 use super::{
-    absent::{ABSENT, Absent, UNMEASURED},
+    absent::{ABSENT, ABSENT_SERIES, Absent, UNMEASURED, UNMEASURED_SERIES},
     *,
 };
 
@@ -39,6 +42,13 @@ const UNMEASURED_HEAD: &str = "
 The exporter reads these as well. They would have a meaning here, and Settee does not show them:
 ";
 
+const SERIES_HEAD: &str = "
+## Series of published dashboards that `/metrics` does not have
+
+The dashboards and rules are those of `couchbaselabs/observability` and the Couchbase mixin of `grafana/jsonnet-libs`. They draw these
+names, too. Those of services that Settee does not have (`n1ql_`, `index_`, `fts_`, `cbas_`, `eventing_`) are not listed.
+";
+
 fn page() -> String {
     let mut page = HEAD.to_owned();
     for (title, statistics) in sections() {
@@ -52,7 +62,8 @@ fn page() -> String {
             let _ = writeln!(page, "| {stat} | {rest} | {series} | {kind} | {unit} | {help} |");
         }
     }
-    for (head, absent) in [(ABSENT_HEAD, ABSENT), (UNMEASURED_HEAD, UNMEASURED)] {
+    let series = [ABSENT_SERIES, UNMEASURED_SERIES].concat();
+    for (head, absent) in [(ABSENT_HEAD, ABSENT), (UNMEASURED_HEAD, UNMEASURED), (SERIES_HEAD, &series)] {
         let _ = writeln!(page, "{head}\n| Names | Why |\n|---|---|");
         for (names, reason) in absent {
             let _ = writeln!(page, "| {} | {reason} |", listed(names));
@@ -150,10 +161,48 @@ fn every_name_that_the_public_exporter_reads_is_shown_or_is_listed_with_a_reason
         assert!(shown.contains(name) != absent.contains(name), "{name}");
     }
     assert!(absent.iter().all(|name| read.contains(name)), "nobody reads what is listed");
+    assert_eq!(misplaced(ABSENT), [] as [&Absent; 0], "these would have a meaning");
+    assert_eq!(read.len() - absent.len(), 160, "state the number in the compatibility page");
+    let is_constant = |about: &&&Statistic| about.help.contains("Always ");
+    let constant: Vec<&str> =
+        statistics.iter().filter(is_constant).flat_map(|about| shown_by_rest(about)).copied().collect();
+    assert_eq!(constant.len(), 12, "state the number in the compatibility page: {constant:?}");
+    for name in shown.iter().filter(|name| name.starts_with("vb_pending_")) {
+        assert!(
+            constant.contains(name),
+            "no vBucket is pending: {name} is constant, and its help has to say so"
+        );
+    }
+}
+
+/// Those with a reason that speaks of what could be measured.
+fn misplaced(absent: &[Absent]) -> Vec<&Absent> {
     let unmeasured = |reason: &str| {
         ["not measured", "not counted", "not built", "only a batch"].iter().any(|word| reason.contains(word))
     };
-    let misplaced: Vec<&Absent> = ABSENT.iter().filter(|(_, reason)| unmeasured(reason)).collect();
-    assert!(misplaced.is_empty(), "these would have a meaning: {misplaced:?}");
-    assert_eq!(read.len() - absent.len(), 160, "state the number in the compatibility page");
+    absent.iter().filter(|(_, reason)| unmeasured(reason)).collect()
+}
+
+/// The names of Couchbase 7 in dashboards and rules of `couchbaselabs/observability`, and in the Couchbase mixin of
+/// `grafana/jsonnet-libs`.
+const DASHBOARDS: &str = include_str!("dashboards.txt");
+
+#[test]
+fn every_series_that_published_dashboards_draw_is_shown_or_is_listed_with_a_reason() {
+    let mut shown = BTreeSet::new();
+    for about in sections().into_iter().flat_map(|(_, statistics)| statistics) {
+        let parts: &[&str] =
+            if about.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let families = about.metrics.iter().map(|metric| metric.family);
+        shown.extend(families.flat_map(|family| parts.iter().map(move |part| format!("{family}{part}"))));
+    }
+    let absent: Vec<&str> =
+        ABSENT_SERIES.iter().chain(UNMEASURED_SERIES).flat_map(|(names, _)| *names).copied().collect();
+    let drawn: Vec<&str> = DASHBOARDS.split_whitespace().collect();
+    assert_eq!(drawn.len(), 36);
+    for name in &drawn {
+        assert!(shown.contains(*name) != absent.contains(name), "{name}");
+    }
+    assert!(absent.iter().all(|name| drawn.contains(name)), "nothing draws what is listed");
+    assert_eq!(misplaced(ABSENT_SERIES), [] as [&Absent; 0], "these would have a meaning");
 }

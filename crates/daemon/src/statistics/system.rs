@@ -2,6 +2,11 @@
 
 use stats::{Across, Metric, Row, SystemStats, Unit, gauge};
 
+const PROCESSOR_HELP: &str = "Processor time of the process in the last second; 100 is one processor.";
+const RESIDENT_HELP: &str = "Resident memory of the process.";
+/// Couchbase has several processes, and says in a label which one a figure is about.
+const PROCESS: &[(&str, &str)] = &[("proc", "settee")];
+
 /// REST shows them as `systemStats` of each node, too.
 pub(crate) static SYSTEM: &[Row<SystemStats>] = &[
     gauge(
@@ -45,8 +50,17 @@ pub(crate) static SYSTEM: &[Row<SystemStats>] = &[
     .metrics(&[Metric::new("sys_cpu_utilization_rate"), Metric::new("sys_cpu_host_utilization_rate")])
     .not_in_stat()
     .across(Across::Mean),
-    gauge(&[], Unit::Bytes, "Resident memory of the process.", |f: &SystemStats| f.process_resident.into())
-        .metrics(&[Metric::new("sysproc_mem_resident")]),
+    gauge(
+        &[],
+        Unit::Percent,
+        "Processor time that a hypervisor gave to other machines in the last second, of all processors.",
+        |f: &SystemStats| f.cpu_stolen_percent.into(),
+    )
+    .metrics(&[Metric::new("sys_cpu_stolen_rate")]),
+    gauge(&[], Unit::Percent, PROCESSOR_HELP, |f: &SystemStats| f.process_cpu_percent.into())
+        .metrics(&[Metric::one_of("sysproc_cpu_utilization", PROCESSOR_HELP, PROCESS)]),
+    gauge(&[], Unit::Bytes, RESIDENT_HELP, |f: &SystemStats| f.process_resident.into())
+        .metrics(&[Metric::one_of("sysproc_mem_resident", RESIDENT_HELP, PROCESS)]),
     gauge(&[], Unit::Bytes, "Size of the file system with the data.", |f: &SystemStats| f.disk_total.into())
         .metrics(&[Metric::new("settee_disk_total_bytes")]),
     gauge(&[], Unit::Bytes, "Used bytes of the file system with the data.", |f: &SystemStats| {

@@ -1,7 +1,7 @@
 //! What a node shows of itself over HTTP, with documents in it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::mpsc,
@@ -16,11 +16,13 @@ use crate::{
     DiskFreeMin, InitBucket, Node,
     past::history::file,
     setup::options::ServeOptions,
-    statistics::absent::{ABSENT, UNMEASURED},
+    statistics::absent::{ABSENT, ABSENT_SERIES, UNMEASURED, UNMEASURED_SERIES},
 };
 
 /// The names that Couchbase's exporter for Prometheus reads.
 const EXPORTER: &str = include_str!("../statistics/exporter.txt");
+/// Series that published dashboards draw.
+const DASHBOARDS: &str = include_str!("../statistics/dashboards.txt");
 /// Long enough for a machine that does much else.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -253,6 +255,11 @@ fn metrics_are_what_prometheus_reads() {
     served.use_bucket();
     let counted = "kv_cmd_duration_seconds_count{bucket=\"b\",opcode=\"SET\"} 10\n";
     served.until("operations are counted", |served| served.get("/metrics").1.contains(counted));
+    let spends = |line: &str| {
+        let spent = line.strip_prefix("sysproc_cpu_utilization{proc=\"settee\"} ");
+        spent.is_some_and(|spent| spent.parse::<f64>().unwrap() > 0.0)
+    };
+    served.until("the process spends time", |served| served.get("/metrics").1.lines().any(spends));
     let (status, page) = served.get("/metrics");
     assert_eq!(status, 200);
     if let Some(path) = std::env::var_os("SETTEE_METRICS_PAGE") {
@@ -283,10 +290,19 @@ fn metrics_are_what_prometheus_reads() {
         ("kv_ops{bucket=\"b\",op=\"get\",result=\"hit\"}", "1"),
         ("kv_ops{bucket=\"b\",op=\"get\",result=\"miss\"}", "1"),
         ("kv_curr_items{bucket=\"b\"}", "10"),
+        ("kv_collection_item_count{bucket=\"b\",scope=\"_default\",collection=\"_default\"}", "10"),
+        ("kv_vb_queue_fill{bucket=\"b\",state=\"active\"}", "10"),
+        ("kv_vb_queue_size{bucket=\"b\",state=\"replica\"}", "0"),
         ("kv_cmd_duration_seconds_count{bucket=\"b\",opcode=\"SET\"}", "10"),
         ("kv_dcp_connection_count{bucket=\"b\",connection_type=\"replication\"}", "0"),
     ] {
         assert_eq!(series.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    let shown: BTreeSet<String> = series.keys().map(|name| family(name)).collect();
+    let absent: Vec<&str> =
+        ABSENT_SERIES.iter().chain(UNMEASURED_SERIES).flat_map(|(names, _)| *names).copied().collect();
+    for name in DASHBOARDS.split_whitespace() {
+        assert!(shown.contains(name) != absent.contains(&name), "{name}");
     }
     served.node.stop().unwrap();
 }

@@ -124,9 +124,19 @@ pub(crate) fn allocator_free_bytes() -> u64 {
 
 /// Processor time of the calling thread.
 pub fn thread_cpu() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Processor time of all threads of this process, those that have ended among them.
+#[must_use]
+pub fn process_cpu() -> Duration {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock(which: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid clock and a valid place for the result.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(which, &raw mut time) };
     let secs = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
@@ -135,6 +145,7 @@ pub fn thread_cpu() -> Duration {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTime {
     busy: u64,
+    stolen: u64,
     total: u64,
 }
 
@@ -142,20 +153,33 @@ impl CpuTime {
     /// What the system says of it now.
     #[must_use]
     pub fn read() -> Self {
-        let text = STAT.read();
+        Self::told(&STAT.read())
+    }
+
+    fn told(text: &str) -> Self {
         let first = text.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = first.split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
         // user nice system idle iowait irq softirq steal; guest time is part of user time.
         let total: u64 = ticks.iter().take(8).sum();
         let idle: u64 = ticks.iter().skip(3).take(2).sum();
-        Self { busy: total - idle, total }
+        Self { busy: total - idle, stolen: ticks.get(7).copied().unwrap_or_default(), total }
     }
 
     /// The share of the time since `earlier` in which processors were busy.
     #[must_use]
     pub fn busy_percent_since(self, earlier: Self) -> f64 {
+        self.percent_since(earlier, |time| time.busy)
+    }
+
+    /// The share of that time in which a hypervisor had other machines run on them.
+    #[must_use]
+    pub fn stolen_percent_since(self, earlier: Self) -> f64 {
+        self.percent_since(earlier, |time| time.stolen)
+    }
+
+    fn percent_since(self, earlier: Self, of: fn(&Self) -> u64) -> f64 {
         let total = self.total.saturating_sub(earlier.total);
-        if total == 0 { 0.0 } else { self.busy.saturating_sub(earlier.busy) as f64 * 100.0 / total as f64 }
+        if total == 0 { 0.0 } else { of(&self).saturating_sub(of(&earlier)) as f64 * 100.0 / total as f64 }
     }
 }
 
@@ -204,6 +228,27 @@ mod tests {
         assert!(memory.total >= memory.within_limit() && memory.within_limit() >= resident.all, "{memory:?}");
         assert!(resident.all > resident.of_files && resident.of_files > 0, "{resident:?}");
         assert_eq!(Told::by("/proc/none").read(), "");
+    }
+
+    #[test]
+    fn stolen_time_is_told_beside_busy_time() {
+        let at = |told: &str| CpuTime::told(&format!("cpu  {told}\ncpu0 9 9 9 9 9 9 9 9 9 9\n"));
+        let (before, after) = (at("10 0 10 100 5 0 0 7 3 0"), at("50 0 20 130 5 0 0 27 9 0"));
+        // Of a hundred ticks seventy were busy, of those twenty stolen.
+        assert!((after.busy_percent_since(before) - 70.0).abs() < 1e-9);
+        assert!((after.stolen_percent_since(before) - 20.0).abs() < 1e-9);
+        assert!(after.stolen_percent_since(after).abs() < 1e-9);
+    }
+
+    #[test]
+    fn time_of_the_process_is_that_of_all_threads() {
+        let before = process_cpu();
+        let spend = || {
+            let begin = thread_cpu();
+            while thread_cpu() - begin < Duration::from_millis(20) {}
+        };
+        std::thread::spawn(spend).join().unwrap();
+        assert!(process_cpu() - before >= Duration::from_millis(20));
     }
 
     #[test]

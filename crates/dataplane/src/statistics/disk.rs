@@ -9,6 +9,13 @@ use super::facts::BucketFacts;
 
 type F = BucketFacts;
 
+pub(super) const QUEUE_SIZE_HELP: &str = "Mutations that wait for the disk, by the role of their vBucket.";
+pub(super) const QUEUE_BYTES_HELP: &str =
+    "Key and value bytes of mutations that wait for the disk, by the role of their vBucket.";
+pub(super) const QUEUE_FILL_HELP: &str =
+    "Mutations that were queued for the disk, by the role of their vBucket.";
+pub(super) const QUEUE_DRAIN_HELP: &str = "Queued mutations that were synced, by the role of their vBucket.";
+
 pub(crate) static DISK: &[Row<F>] = &[
     gauge(&["ep_queue_size"], Unit::Count, "Mutations that wait to be written.", |f: &F| {
         f.stats.queue_size.into()
@@ -47,7 +54,12 @@ pub(crate) static DISK: &[Row<F>] = &[
         "Mutations of active vBuckets that wait for the disk.",
         |f: &F| f.stats.active.queue_items.into(),
     )
+    .metrics(&[Metric::one_of("kv_vb_queue_size", QUEUE_SIZE_HELP, &[("state", "active")])])
     .rest(&["vb_active_queue_size", "vb_active_queue_items"]),
+    gauge(&[], Unit::Bytes, "Key and value bytes of those of active vBuckets.", |f: &F| {
+        f.stats.active.queue_bytes.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_queue_memory_bytes", QUEUE_BYTES_HELP, &[("state", "active")])]),
     counter(&["ep_total_persisted"], Unit::Count, "Mutations that were written.", |f: &F| {
         f.stats.total_persisted.into()
     })
@@ -86,13 +98,15 @@ pub(crate) static DISK: &[Row<F>] = &[
         Unit::Count,
         "Mutations of active vBuckets that were queued.",
         |f: &F| f.stats.active.queue_filled.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_queue_fill", QUEUE_FILL_HELP, &[("state", "active")])]),
     counter(
         &["vb_active_queue_drain"],
         Unit::Count,
         "Queued mutations of active vBuckets that were synced.",
         |f: &F| f.stats.active.queue_drained.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_queue_drain", QUEUE_DRAIN_HELP, &[("state", "active")])]),
     counter(&["ep_data_read_failed"], Unit::Count, "Reads from disk that found damage.", |f: &F| {
         f.stats.bg_errors.into()
     })

@@ -5,7 +5,10 @@ use stats::{Across, Lookup, Metric, Unit};
 
 use stats::{Row, counter, gauge, text};
 
-use super::facts::BucketFacts;
+use super::{
+    disk::{QUEUE_BYTES_HELP, QUEUE_DRAIN_HELP, QUEUE_FILL_HELP, QUEUE_SIZE_HELP},
+    facts::BucketFacts,
+};
 
 type F = BucketFacts;
 
@@ -103,11 +106,16 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
         Unit::Count,
         "Mutations of replicas that wait for the disk.",
         |f: &F| f.stats.replica.queue_items.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_queue_size", QUEUE_SIZE_HELP, &[("state", "replica")])]),
+    gauge(&[], Unit::Bytes, "Key and value bytes of those of replicas.", |f: &F| {
+        f.stats.replica.queue_bytes.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_queue_memory_bytes", QUEUE_BYTES_HELP, &[("state", "replica")])]),
     gauge(
         &["vb_pending_num"],
         Unit::Count,
-        "vBuckets on their way here. Settee has them as replicas.",
+        "Pending vBuckets. Always 0: Settee has these as replicas.",
         |_: &F| 0.into(),
     )
     .metrics(&[Metric::one_of("kv_num_vbuckets", VBUCKETS_HELP, &[("state", "pending")])]),
@@ -190,13 +198,19 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
         (f.stats.active.vbuckets + f.stats.replica.vbuckets).into()
     })
     .metrics(&[Metric::new("kv_ep_vb_total")]),
-    counter(&["ep_ops_create"], Unit::Count, "Documents created on any copy.", |f: &F| {
-        f.stats.ops.creates.into()
-    })
+    counter(
+        &["ep_ops_create"],
+        Unit::Count,
+        "Documents created by clients on all copies here, while these were active.",
+        |f: &F| f.stats.ops.creates.into(),
+    )
     .not_in_stat(),
-    counter(&["ep_ops_update"], Unit::Count, "Documents changed on any copy.", |f: &F| {
-        f.stats.ops.updates.into()
-    })
+    counter(
+        &["ep_ops_update"],
+        Unit::Count,
+        "Documents changed by clients on all copies here, while these were active.",
+        |f: &F| f.stats.ops.updates.into(),
+    )
     .not_in_stat(),
 ];
 
@@ -236,71 +250,43 @@ pub(crate) static REPLICAS: &[Row<F>] = &[
         Unit::Count,
         "Mutations of replicas that were queued for the disk.",
         |f: &F| f.stats.replica.queue_filled.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_queue_fill", QUEUE_FILL_HELP, &[("state", "replica")])]),
     counter(
         &["vb_replica_queue_drain"],
         Unit::Count,
         "Queued mutations of replicas that were synced.",
         |f: &F| f.stats.replica.queue_drained.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_queue_drain", QUEUE_DRAIN_HELP, &[("state", "replica")])]),
 ];
+
+/// A row of pending vBuckets: its name, unit, what it would count, and what it says instead.
+macro_rules! pending {
+    ($name:literal, $unit:ident, $what:literal, $says:literal) => {
+        gauge(
+            &[concat!("vb_pending_", $name)],
+            Unit::$unit,
+            concat!($what, " of pending vBuckets. Always ", $says, ": Settee has these as replicas."),
+            |_: &F| $says.into(),
+        )
+        .not_in_stat()
+    };
+}
 
 /// A copy on its way here is a replica, so no vBucket is ever pending.
 pub(crate) static PENDING: &[Row<F>] = &[
-    gauge(&["vb_pending_curr_items"], Unit::Count, "Documents of vBuckets on their way here.", |_: &F| {
-        0.into()
-    })
-    .not_in_stat(),
-    gauge(&["vb_pending_eject"], Unit::Count, "Values that such vBuckets dropped from memory.", |_: &F| {
-        0.into()
-    })
-    .not_in_stat(),
-    gauge(&["vb_pending_itm_memory"], Unit::Bytes, "Memory of documents of such vBuckets.", |_: &F| 0.into())
-        .not_in_stat(),
-    gauge(&["vb_pending_meta_data_memory"], Unit::Bytes, "Keys and headers of such vBuckets.", |_: &F| {
-        0.into()
-    })
-    .not_in_stat(),
-    gauge(
-        &["vb_pending_num_non_resident"],
-        Unit::Count,
-        "Documents of such vBuckets whose values are on disk only.",
-        |_: &F| 0.into(),
-    )
-    .not_in_stat(),
-    gauge(&["vb_pending_ops_create"], Unit::Count, "Documents created in such vBuckets.", |_: &F| 0.into())
-        .not_in_stat(),
-    gauge(&["vb_pending_ops_update"], Unit::Count, "Documents changed in such vBuckets.", |_: &F| 0.into())
-        .not_in_stat(),
-    gauge(
-        &["vb_pending_queue_size"],
-        Unit::Count,
-        "Mutations of such vBuckets that wait for the disk.",
-        |_: &F| 0.into(),
-    )
-    .not_in_stat(),
-    gauge(
-        &["vb_pending_queue_fill"],
-        Unit::Count,
-        "Mutations of such vBuckets that were queued for the disk.",
-        |_: &F| 0.into(),
-    )
-    .not_in_stat(),
-    gauge(
-        &["vb_pending_queue_drain"],
-        Unit::Count,
-        "Queued mutations of such vBuckets that were synced.",
-        |_: &F| 0.into(),
-    )
-    .not_in_stat(),
-    gauge(
-        &["vb_pending_resident_items_ratio"],
-        Unit::Percent,
-        "Documents of such vBuckets whose values are in memory.",
-        |_: &F| 100.into(),
-    )
-    .not_in_stat()
-    .across(Across::Mean),
+    pending!("curr_items", Count, "Documents", 0),
+    pending!("eject", Count, "Values dropped from memory", 0),
+    pending!("itm_memory", Bytes, "Memory of documents", 0),
+    pending!("meta_data_memory", Bytes, "Keys and headers", 0),
+    pending!("num_non_resident", Count, "Documents with values on disk only", 0),
+    pending!("ops_create", Count, "Created documents", 0),
+    pending!("ops_update", Count, "Changed documents", 0),
+    pending!("queue_size", Count, "Mutations that wait for the disk", 0),
+    pending!("queue_fill", Count, "Mutations queued for the disk", 0),
+    pending!("queue_drain", Count, "Synced mutations", 0),
+    pending!("resident_items_ratio", Percent, "Documents with values in memory", 100).across(Across::Mean),
 ];
 
 /// What Couchbase calls access log is the list of the most used keys.

@@ -6,6 +6,7 @@
 //! Getters are pure: they pick a figure from facts that were gathered once. The facts are a bucket's ([`BucketFacts`]),
 //! the process's ([`NodeFacts`]), or those of DCP connections ([`DcpFacts`]).
 
+mod collections;
 mod connections;
 pub mod dcp;
 mod disk;
@@ -25,8 +26,8 @@ pub(crate) use stats::{Row, pairs, read};
 use crate::figures::meter::BucketMeter;
 
 pub(crate) use self::facts::Pairs;
-pub use self::facts::{BucketFacts, DcpFacts, NodeFacts};
 pub(crate) use self::{
+    collections::COLLECTIONS,
     connections::{DCP, DCP_KINDS},
     disk::{DISK, HELD},
     documents::{DOCUMENTS, PENDING, REPLICAS, WARM_UP},
@@ -35,6 +36,10 @@ pub(crate) use self::{
     operations::OPERATIONS,
     process::{CONNECTIONS, NODE_POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE},
     views::VIEWS,
+};
+pub use self::{
+    collections::of_collections,
+    facts::{BucketFacts, DcpFacts, NodeFacts},
 };
 
 /// The sections of a bucket's statistics, in the order in which STAT shows them.
@@ -81,7 +86,7 @@ pub fn sections_of_process() -> [Section; 3] {
 pub fn sections_of_bucket() -> [Section; 8] {
     [
         ("Operations", of(OPERATIONS)),
-        ("Documents", [of(DOCUMENTS), of(REPLICAS), of(PENDING)].concat()),
+        ("Documents", [of(DOCUMENTS), of(COLLECTIONS), of(REPLICAS), of(PENDING)].concat()),
         ("Warm-up", of(WARM_UP)),
         ("Memory of a bucket", [of(MEMORY), of(POOLS)].concat()),
         ("Memory pressure", of(PACING)),
