@@ -2,7 +2,7 @@
 //! states of the cluster. So it is the same for every user and on every node.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Mutex, PoisonError},
 };
 
@@ -44,14 +44,34 @@ impl Severity {
     }
 }
 
-/// What happened lately.
+/// What happened lately, and how often some of it since this node started.
 #[derive(Default)]
-pub(crate) struct Events(Mutex<VecDeque<Event>>);
+pub(crate) struct Events {
+    kept: Mutex<VecDeque<Event>>,
+    counts: Mutex<BTreeMap<&'static str, u64>>,
+}
 
 impl Events {
     /// Takes note of what lies between two states of what shall be.
     pub(crate) fn note(&self, before: &Metadata, after: &Metadata, now_ms: u64) {
+        self.count(before, after);
         self.add(between(before, after), now_ms);
+    }
+
+    fn count(&self, before: &Metadata, after: &Metadata) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if before.cluster_uuid != after.cluster_uuid {
+            counts.clear();
+            return;
+        }
+        for name in counted(before, after) {
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+
+    /// How often clusters' changes began and ended since this node started, under Couchbase's names. What never happened has no entry.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes note of what lies between two states of what is.
@@ -66,7 +86,7 @@ impl Events {
     }
 
     fn add(&self, changes: Vec<Change>, now_ms: u64) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         for (module, severity, text) in changes {
             match severity {
                 Severity::Info => tracing::info!(module, "{text}"),
@@ -81,8 +101,41 @@ impl Events {
 
     /// All of it, the oldest first.
     pub(crate) fn all(&self) -> Vec<Event> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
+}
+
+/// What Couchbase's counters have one more of. A change of the map that has ended was begun, though no state in between was seen.
+fn counted(before: &Metadata, after: &Metadata) -> Vec<&'static str> {
+    let is_known = |id: &String| {
+        let running = before.rebalance.as_ref().map(|then| &then.id);
+        running == Some(id) || before.last_rebalance.as_ref().map(|then| &then.id) == Some(id)
+    };
+    let ended = after.last_rebalance.iter().filter(|last| before.last_rebalance.as_ref() != Some(last));
+    let started_and_ended = ended.clone().filter(|last| !is_known(&last.id)).map(|last| last.kind);
+    let started = after.rebalance.iter().filter(|now| !is_known(&now.id)).map(|now| now.kind);
+    let mut names: Vec<&'static str> = started_and_ended
+        .chain(started)
+        .map(|kind| match kind {
+            RebalanceKind::Rebalance => "rebalance_start",
+            RebalanceKind::GracefulFailover => "graceful_failover_start",
+        })
+        .collect();
+    // One command fails all of its nodes over, or none.
+    let is_out = |node: &NodeInfo| node.membership == Membership::InactiveFailed;
+    let was_in = |node: &NodeInfo| before.node(&node.uuid).is_some_and(|then| !is_out(then));
+    if after.nodes.iter().any(|node| is_out(node) && was_in(node)) {
+        names.extend(["failover", "failover_complete"]);
+    }
+    names.extend(ended.map(|last| match (last.kind, &last.result) {
+        (RebalanceKind::Rebalance, RebalanceResult::Completed) => "rebalance_success",
+        (RebalanceKind::Rebalance, RebalanceResult::Stopped) => "rebalance_stop",
+        (RebalanceKind::Rebalance, RebalanceResult::Failed(_)) => "rebalance_fail",
+        (RebalanceKind::GracefulFailover, RebalanceResult::Completed) => "graceful_failover_success",
+        (RebalanceKind::GracefulFailover, RebalanceResult::Stopped) => "graceful_failover_stop",
+        (RebalanceKind::GracefulFailover, RebalanceResult::Failed(_)) => "graceful_failover_fail",
+    }));
+    names
 }
 
 type Change = (&'static str, Severity, String);
@@ -443,5 +496,59 @@ mod tests {
                 "Node 127.0.0.2:8091 left the cluster.",
             ]
         );
+    }
+
+    #[test]
+    fn what_the_cluster_did_is_counted_under_couchbases_names() {
+        let two = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
+        let (node, id) = (NodeId(1), |text: &str| text.to_owned());
+        let keep = vec![NodeId(0), node];
+        let start = |name: &str| {
+            let keep = keep.clone();
+            Command::StartRebalance(StartRebalance { id: id(name), keep, eject: Vec::new(), now_ms: 1000 })
+        };
+        let end = |name: &str| Command::FinishRebalance { id: id(name), now_ms: 4000 };
+        let events = Events::default();
+        assert!(events.counts().is_empty(), "what never happened has no entry");
+        let mut state = two;
+        let mut then = |commands: &[Command]| {
+            let before = state.clone();
+            for command in commands {
+                state = state.apply(command).unwrap().0;
+            }
+            events.note(&before, &state, 7);
+            events.counts().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(then(&[start("a")]), [("rebalance_start", 1)]);
+        assert_eq!(then(&[end("a")]), [("rebalance_start", 1), ("rebalance_success", 1)]);
+        let counts = then(&[start("b"), Command::StopRebalance { id: None, now_ms: 5000 }]);
+        assert_eq!(counts, [("rebalance_start", 2), ("rebalance_stop", 1), ("rebalance_success", 1)]);
+        // The next one begins in the state in which the last one is seen to have ended.
+        let _ = then(&[start("c")]);
+        let counts = then(&[end("c"), start("d")]);
+        assert_eq!(counts, [("rebalance_start", 4), ("rebalance_stop", 1), ("rebalance_success", 2)]);
+        let _ = then(&[end("d")]);
+        let fail = FailOver { nodes: vec![node], allow_unsafe: true, auto: false };
+        let counts = then(&[Command::FailOver(fail)]);
+        assert_eq!(counts[..2], [("failover", 1), ("failover_complete", 1)]);
+        assert_eq!(counts.len(), 5, "{counts:?}");
+        assert_eq!(then(&[]), counts);
+        events.note(&state, &Metadata::new("another".into(), 1024), 8);
+        assert!(events.counts().is_empty(), "what another cluster did is not counted");
+    }
+
+    #[test]
+    fn a_graceful_failover_is_counted_apart_from_rebalances() {
+        let before = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
+        let kind = RebalanceKind::GracefulFailover;
+        let of = |result| {
+            let mut after = before.clone();
+            let (id, started_ms, ended_ms) = ("g".to_owned(), 1, 2);
+            after.last_rebalance = Some(RebalanceOutcome { id, kind, started_ms, ended_ms, result });
+            counted(&before, &after)
+        };
+        assert_eq!(of(RebalanceResult::Completed), ["graceful_failover_start", "graceful_failover_success"]);
+        assert_eq!(of(RebalanceResult::Stopped)[1], "graceful_failover_stop");
+        assert_eq!(of(RebalanceResult::Failed("why".into()))[1], "graceful_failover_fail");
     }
 }

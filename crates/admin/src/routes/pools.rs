@@ -130,7 +130,7 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
             },
         },
         "alerts": alerts(call),
-        "counters": {},
+        "counters": call.api.events.counts(),
         "maxBucketCount": 30,
         "maxCollectionCount": 1200,
         "maxScopeCount": 1200,
