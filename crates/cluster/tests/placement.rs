@@ -1,4 +1,6 @@
-//! What a map promises, over long random histories of nodes that come and go.
+//! What a map promises, over long random histories of nodes that come and go. `PLACEMENT_SEED` and `PLACEMENT_SEEDS` choose others.
+
+use std::ops::Range;
 
 use settee_cluster::placement::{NodeIndex, VbMap, place};
 
@@ -72,9 +74,16 @@ fn one_node_has_everything_and_no_replica() {
     assert!(place(&map, &[], 1).0.iter().all(Vec::is_empty));
 }
 
+fn seeds() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    // No seed is 0, of which nothing random comes.
+    let first = number("PLACEMENT_SEED").unwrap_or(1).max(1);
+    first..first + number("PLACEMENT_SEEDS").unwrap_or(40)
+}
+
 #[test]
 fn nodes_come_and_go_and_little_moves() {
-    for seed in 1..=40 {
+    for seed in seeds() {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let replicas = dice.roll(4) as u8;
         let mut nodes = 1 + dice.roll(12);

@@ -3,9 +3,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::support::{Clock, Disk, FaultDisk, Rig, numbered::key, options};
+use crate::support::{Clock, Disk, FaultDisk, Rig, numbered::key, options, seeds_of};
 use base::{
     Now, Seqno, Status, VbId,
     bucket::{BucketKind, EvictionPolicy},
@@ -162,16 +163,23 @@ fn load(seed: u64, eviction: EvictionPolicy) {
     (0..DOCUMENTS).for_each(|number| others.check(&rig, number));
 }
 
+/// Twelve seeds, unless `LOADING_SEED` and `LOADING_SEEDS` say otherwise.
+fn seeds() -> Range<u64> {
+    seeds_of(("LOADING_SEED", "LOADING_SEEDS"), 0..12)
+}
+
 #[test]
 fn compaction_beside_warm_up_loses_nothing() {
-    for seed in 0..12 {
+    for seed in seeds() {
+        eprintln!("seed {seed}");
         load(seed, EvictionPolicy::ValueOnly);
     }
 }
 
 #[test]
 fn compaction_beside_warm_up_loses_nothing_where_keys_are_evicted() {
-    for seed in 0..12 {
+    for seed in seeds() {
+        eprintln!("seed {seed}");
         load(seed, EvictionPolicy::FullEviction);
     }
 }

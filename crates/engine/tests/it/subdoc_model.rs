@@ -1,9 +1,10 @@
 //! Random operations on documents, their parts, attributes and tombstones, over flushes, crashes, restarts, expiry and
-//! ejection. A naive model runs beside them: after each operation, what can be looked up is what the model says.
+//! ejection. A naive model runs beside them: after each operation, what can be looked up is what the model says. `PARTS_SEED` and `PARTS_SEEDS`
+//! choose other seeds.
 
 use std::collections::BTreeMap;
 
-use crate::support::{Rig, options};
+use crate::support::{Rig, options, seeds_of};
 use base::{
     Cas, Datatype, Status,
     bucket::{BucketKind, DurabilityLevel},
@@ -18,6 +19,7 @@ use settee_engine::{
 const KEYS: [&[u8]; 4] = [b"\0a", b"\0b", b"\0c", b"\0d"];
 const XATTRS: [&str; 4] = ["user", "other", "_sys", "_more"];
 const QUOTA_BYTES: u64 = 64 << 20;
+const SEEDS: (&str, &str) = ("PARTS_SEED", "PARTS_SEEDS");
 
 type Xattrs = BTreeMap<&'static str, Value>;
 
@@ -335,7 +337,7 @@ fn play(kind: BucketKind, seed: u64, rounds: usize) {
 
 #[test]
 fn persistent_buckets_keep_what_the_model_keeps() {
-    for seed in 0..100 {
+    for seed in seeds_of(SEEDS, 0..100) {
         eprintln!("seed {seed}");
         play(BucketKind::Couchbase, seed, 300);
     }
@@ -343,7 +345,7 @@ fn persistent_buckets_keep_what_the_model_keeps() {
 
 #[test]
 fn memory_only_buckets_keep_what_the_model_keeps() {
-    for seed in 1_000..1_080 {
+    for seed in seeds_of(SEEDS, 1_000..1_080) {
         eprintln!("seed {seed}");
         play(BucketKind::Ephemeral, seed, 300);
     }

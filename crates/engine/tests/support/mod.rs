@@ -16,7 +16,7 @@ pub(crate) mod numbered;
 pub(crate) mod pipe;
 pub(crate) mod twins;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use base::{
     Cas, DocKey, HashedKey, Manifest, Now, VbId,
@@ -35,6 +35,15 @@ pub(crate) use mem_store::MemStore;
 
 /// Where every test's time begins.
 pub(crate) const START_SECS: u64 = 1_800_000_000;
+
+/// These seeds, unless variables of the environment name a first one and how many there are to be.
+pub(crate) fn seeds_of((first, count): (&str, &str), usual: Range<u64>) -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match number(first) {
+        Some(first) => first..first + number(count).unwrap_or(1),
+        None => usual,
+    }
+}
 
 /// A clock that moves when told.
 #[derive(Clone, Copy, Debug)]

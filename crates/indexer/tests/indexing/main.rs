@@ -1,5 +1,6 @@
 //! A bucket, its indexer and real processes that run functions: an index is what a map over the bucket's documents is, whatever
-//! happened. The processes are this program again. `INDEXING_SEED` chooses what random tests do.
+//! happened. The processes are this program again. `INDEXING_SEED` chooses what random tests do, and `INDEXING_SEEDS` has them do it for so
+//! many seeds from there on.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
@@ -22,15 +23,17 @@ fn main() -> ExitCode {
         }
         Some("--list") => ExitCode::SUCCESS,
         _ => {
-            let wanted = argument.filter(|name| !name.starts_with('-')).unwrap_or_default();
-            let chosen = cases::ALL.iter().filter(|(name, _)| name.contains(&wanted));
+            let wanted = std::env::args().skip(1).find(|name| !name.starts_with('-')).unwrap_or_default();
             let mut count = 0;
-            for (name, case) in chosen {
-                println!("{name}");
-                case();
-                count += 1;
+            for seed in world::seeds() {
+                world::set_seed(seed);
+                for (name, case) in cases::ALL.iter().filter(|(name, _)| name.contains(&wanted)) {
+                    println!("{name}");
+                    case();
+                    count += 1;
+                }
             }
-            println!("{count} tests of indexing passed");
+            println!("tests of indexing: {count} passed");
             ExitCode::SUCCESS
         }
     }

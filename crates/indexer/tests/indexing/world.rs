@@ -2,9 +2,13 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -66,8 +70,22 @@ pub(crate) struct World {
     begin: Instant,
 }
 
+/// What random tests go by at the moment.
+static SEED: AtomicU64 = AtomicU64::new(1);
+
+/// The seeds that the tests go through.
+pub(crate) fn seeds() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("INDEXING_SEED").unwrap_or(1);
+    first..first + number("INDEXING_SEEDS").unwrap_or(1)
+}
+
+pub(crate) fn set_seed(seed: u64) {
+    SEED.store(seed, Ordering::Relaxed);
+}
+
 pub(crate) fn seed() -> u64 {
-    std::env::var("INDEXING_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+    SEED.load(Ordering::Relaxed)
 }
 
 pub(crate) fn document(text: &str) -> DesignDocument {
