@@ -133,7 +133,7 @@ pub(crate) struct KeyPlace {
     pub(crate) bucket: BucketUuid,
     pub(crate) vb: VbId,
     pub(crate) key: Vec<u8>,
-    level: DurabilityLevel,
+    pub(crate) level: DurabilityLevel,
 }
 
 impl KeyPlace {

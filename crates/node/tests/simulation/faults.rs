@@ -30,6 +30,8 @@ pub(crate) struct Faults {
     pub(crate) broken_link: u32,
     /// A node ends, in whatever way, and comes back.
     pub(crate) crash: u32,
+    /// An active copy forgets what the other one of two has, and is back before that one, which is paused.
+    pub(crate) forgotten: u32,
     /// A node of an older version ends, and comes back with a newer one.
     pub(crate) version: u32,
     /// Disks are among what may go with a node that ends.
@@ -92,6 +94,7 @@ impl Faults {
         delay_max: 3,
         broken_link: NEVER,
         crash: NEVER,
+        forgotten: NEVER,
         version: NEVER,
         lost_disks: false,
         bad_disk: NEVER,
@@ -149,22 +152,31 @@ impl Faults {
     pub(crate) const BLACKOUTS: Self =
         Self { crash: 400, lost_disks: false, cut: 800, losses: Losses::AnyTime, ..Self::CRASHES };
     /// A node loses what it has not synced, of which a slow disk leaves much, while others are away. Nobody is replaced, nobody moves.
+    /// In between all nodes are there for a while, and have something to lose again.
     pub(crate) const BESIDE: Self = Self {
         losses: Losses::OneBesideAway,
         loss: 1,
         delay_max: 10,
         broken_link: 1_000,
-        crash: 150,
-        cut: 300,
-        pause: 150,
+        crash: 500,
+        forgotten: 50,
+        cut: 1_500,
+        pause: 1_500,
         pause_max: 8_000,
         slow_disk: 200,
         replicas: NEVER,
         ..Self::CALM
     };
     /// The same, and nodes that are away are failed over without anybody asking. They come back with a rebalance.
-    pub(crate) const BESIDE_FAILOVERS: Self =
-        Self { auto_failover_secs: Some(3), rebalance: 600, ..Self::BESIDE };
+    pub(crate) const BESIDE_FAILOVERS: Self = Self {
+        crash: 150,
+        forgotten: NEVER,
+        cut: 1_000,
+        pause: 1_000,
+        auto_failover_secs: Some(3),
+        rebalance: 600,
+        ..Self::BESIDE
+    };
     /// Some cannot hear others, and are replaced, by hand or without.
     pub(crate) const FAILOVERS: Self = Self {
         loss: 2,
@@ -290,6 +302,7 @@ impl Faults {
         let mishaps = [
             self.broken_link,
             self.crash,
+            self.forgotten,
             self.version,
             self.bad_disk,
             self.rot,
@@ -324,7 +337,7 @@ impl Faults {
 
     /// What holds all the same.
     pub(crate) fn promise(&self) -> Promise {
-        let crashes = self.crash != NEVER;
+        let crashes = self.crash != NEVER || self.forgotten != NEVER;
         let level = match self.losses {
             _ if !crashes && !self.replaces() => DurabilityLevel::None,
             Losses::AnyTime if crashes => DurabilityLevel::PersistToMajority,

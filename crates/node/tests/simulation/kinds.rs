@@ -24,7 +24,7 @@ pub(crate) const CRASHES: Kind = Kind {
 
 pub(crate) const BESIDE: Kind = Kind {
     name: "what_a_majority_has_survives_the_loss_of_one_beside_another_that_is_away",
-    setting: Setting::PLAIN,
+    setting: Setting::BESIDE,
     faults: Faults::BESIDE,
     millis: 20_000,
 };

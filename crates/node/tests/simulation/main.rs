@@ -58,7 +58,7 @@ use faults::NEVER;
 use found::FOUND;
 use invariants::indexes::Checked;
 use kinds::Kind;
-use world::World;
+use world::{Tally, World};
 
 /// Seeds of each kind that every run of the tests goes through, beside those that have found something.
 const SEEDS: u64 = 2;
@@ -83,6 +83,7 @@ struct Lived {
     trace: u64,
     /// What was held against documents.
     checked: Checked,
+    tally: Tally,
 }
 
 /// A cluster with a bucket goes through a kind of run, is healed, and looked at. Nothing is returned where it fails; what happened last
@@ -103,15 +104,19 @@ fn endure(seed: u64, kind: &Kind, millis: u64) -> Option<Lived> {
         return None;
     }
     println!("{name} {seed}: {}", world.summary());
-    Some(Lived { trace: world.journal.trace(), checked: world.checked_of_indexes() })
+    let (trace, checked) = (world.journal.trace(), world.checked_of_indexes());
+    Some(Lived { trace, checked, tally: world.tally() })
 }
 
 fn endure_all(kind: &Kind) {
     let seeds = seeds(kind);
-    let (mut failed, mut checked) = (Vec::new(), Checked::default());
+    let (mut failed, mut checked, mut tally) = (Vec::new(), Checked::default(), Tally::default());
     for &seed in &seeds {
         match endure(seed, kind, kind.millis) {
-            Some(lived) => checked.add(lived.checked),
+            Some(lived) => {
+                checked.add(lived.checked);
+                tally.add(&lived.tally);
+            }
             None => failed.push(seed),
         }
     }
@@ -119,6 +124,9 @@ fn endure_all(kind: &Kind) {
     assert!(failed.is_empty(), "failed with CLUSTER_SEED={failed:?}");
     // Single seeds need not come across everything.
     let is_fixed = std::env::var_os("CLUSTER_SEED").is_none() && std::env::var_os("CLUSTER_SEEDS").is_none();
+    if is_fixed {
+        tally.check(kind, seeds.len());
+    }
     if kind.setting.designs != NEVER && is_fixed {
         checked.check();
     }

@@ -113,13 +113,11 @@ impl Setting {
         purge_secs: 2,
         ..Self::PLAIN
     };
-    /// Two copies, of one bucket in memory only.
-    pub(crate) const FORGETTING: Self = Self {
-        buckets: &[(Couchbase, ValueOnly), (Ephemeral, NoEviction)],
-        buckets_first: 2,
-        replicas_max: 1,
-        ..Self::PLAIN
-    };
+    /// One bucket on disk, one in memory only.
+    pub(crate) const BESIDE: Self =
+        Self { buckets: &[(Couchbase, ValueOnly), (Ephemeral, NoEviction)], buckets_first: 2, ..Self::PLAIN };
+    /// The same with two copies.
+    pub(crate) const FORGETTING: Self = Self { replicas_max: 1, ..Self::BESIDE };
     /// Some documents more than memory holds.
     pub(crate) const FETCHING: Self = Self {
         buckets: &[(Couchbase, FullEviction), (Couchbase, ValueOnly)],

@@ -1,5 +1,7 @@
 //! What goes wrong, as often as the kind of run says, and for a while.
 
+use std::sync::Arc;
+
 use base::{
     NodeId,
     bucket::{BucketKind, DurabilityLevel},
@@ -26,6 +28,8 @@ pub(super) enum Mend {
     SlowLink(NodeId, NodeId),
     /// Its disks have space again.
     FullDisk(NodeId),
+    /// The first one is killed, and is back before the second one, which is paused.
+    Forget(NodeId, End, NodeId),
     /// Somebody ends a node whose disk fails, and gives it another disk with what could be read.
     BadDisk(NodeId),
     /// Somebody gives a node whose disk rots another one, with nothing on it.
@@ -38,6 +42,8 @@ pub(super) enum Mend {
     LoseFounder(NodeId),
 }
 
+/// Keys among which one is looked for that is written with a majority.
+const KEYS_TRIED: usize = 8;
 /// Clocks are set back or forth by so much at most, now and then.
 const LEAP_MILLIS: i64 = 6 * 3_600_000;
 
@@ -52,6 +58,9 @@ impl World {
         let faults = self.faults;
         if self.happens(faults.crash) && self.may_lose_something() {
             self.crash();
+        }
+        if self.happens(faults.forgotten) && self.may_lose_something() {
+            self.slow_down_an_active();
         }
         if self.happens(faults.version) {
             self.replace_version();
@@ -95,6 +104,7 @@ impl World {
         {
             let until = now + self.rng.u64(100..4_000);
             self.machine(id).slow_until = until;
+            self.tally.slow_disks += 1;
         }
         if self.happens(faults.slow_link) {
             self.slow_link();
@@ -107,13 +117,18 @@ impl World {
         if self.happens(faults.jump)
             && let Some(id) = self.any_node()
         {
-            let is_leap = self.rng.u8(0..4) == 0;
-            let most = if is_leap { LEAP_MILLIS } else { 3_000 };
-            let millis = self.rng.i64(-most..most);
-            self.tally.leaps += u64::from(is_leap);
-            self.journal.note(format_args!("the date of {id} jumps by {millis} ms"));
-            self.machine(id).clock.ahead += millis;
+            self.jump(id);
         }
+    }
+
+    fn jump(&mut self, id: NodeId) {
+        let is_leap = self.rng.u8(0..4) == 0;
+        let most = if is_leap { LEAP_MILLIS } else { 3_000 };
+        let millis = self.rng.i64(-most..most);
+        self.tally.jumps += 1;
+        self.tally.leaps += u64::from(is_leap);
+        self.journal.note(format_args!("the date of {id} jumps by {millis} ms"));
+        self.machine(id).clock.ahead += millis;
     }
 
     pub(super) fn any_node(&mut self) -> Option<NodeId> {
@@ -147,6 +162,45 @@ impl World {
         let down = self.rng.u64(50..6_000);
         self.stop(id, end);
         self.machine(id).starts_at = self.journal.now + down;
+    }
+
+    /// An active copy of two takes for a while what its disk has not: see [`World::forget`].
+    fn slow_down_an_active(&mut self) {
+        let newest = Arc::clone(self.newest());
+        let keys = (0..KEYS_TRIED).filter_map(|_| self.clients.any_key(&newest, &mut self.rng));
+        let Some(place) = keys.into_iter().find(|place| place.level == DurabilityLevel::Majority) else {
+            return;
+        };
+        let Some((_, info)) = newest.bucket_by_uuid(&place.bucket) else { return };
+        let plan = &info.vbs[usize::from(place.vb.get())];
+        let [active, other] = plan.chain[..] else { return };
+        if !plan.is_quiet() {
+            return;
+        }
+        let at = self.journal.now + self.rng.u64(100..500);
+        self.machine(active).slow_until = at;
+        // Of a bucket in memory a clean end leaves no more than another one.
+        let ends = [End::Killed, End::PowerLoss, End::Clean];
+        let end = ends[self.rng.usize(0..if info.kind == BucketKind::Ephemeral { 3 } else { 2 })];
+        self.mends.push((at, Mend::Forget(active, end, other)));
+    }
+
+    /// What a majority of two has acknowledged is with both, and on one disk at most. Now the other one is away. The active one has
+    /// forgotten some of it, is back, and is the first that can be asked. Nobody may go on before the other one is back as well.
+    fn forget(&mut self, active: NodeId, end: End, other: NodeId) {
+        let runs = |id: NodeId| self.machines.get(&id).is_some_and(|machine| machine.process.is_some());
+        if !self.may_lose_something() || !runs(active) || !runs(other) {
+            return;
+        }
+        let now = self.journal.now;
+        let (until, starts_at) = (now + self.rng.u64(3_000..8_000), now + self.rng.u64(50..500));
+        self.journal.note(format_args!("{other} pauses until {until}, and {active} forgets something"));
+        self.tally.forgotten += 1;
+        self.is_away();
+        let machine = self.machine(other);
+        machine.paused_until = until.max(machine.paused_until);
+        self.stop(active, end);
+        self.machine(active).starts_at = starts_at;
     }
 
     pub(super) fn stop(&mut self, id: NodeId, end: End) {
@@ -342,6 +396,7 @@ impl World {
                 Mend::RottenLog(id) => self.restart_with_rotten_log(id),
                 Mend::ChangeTimeout => self.change_timeout(),
                 Mend::LoseFounder(id) => self.lose_founder(id),
+                Mend::Forget(active, end, other) => self.forget(active, end, other),
                 Mend::SlowLink(a, b) => self.network.slow_down((a, b), 0),
                 // It may have left meanwhile.
                 Mend::FullDisk(id) => {

@@ -11,6 +11,7 @@ mod marks;
 mod mishaps;
 mod operator;
 mod scans;
+mod tally;
 mod verdict;
 mod versions;
 
@@ -41,6 +42,7 @@ use indexes::Indexes;
 use lost_majority::Lost;
 use mishaps::Mend;
 use scans::Scans;
+pub(crate) use tally::Tally;
 use versions::Versions;
 
 /// Time goes by in steps of so many milliseconds.
@@ -87,43 +89,6 @@ pub(crate) struct World {
     /// Things made so far: buckets, rebalances.
     made: u64,
     tally: Tally,
-}
-
-/// What happened, in numbers.
-#[derive(Debug, Default)]
-struct Tally {
-    crashes: u64,
-    cuts: u64,
-    pauses: u64,
-    suspends: u64,
-    bad_disks: u64,
-    rotten_disks: u64,
-    rotten_logs: u64,
-    lying_logs: u64,
-    damaged_logs: u64,
-    images: u64,
-    old_logs: u64,
-    old_data: u64,
-    old_logs_noticed: u64,
-    wiped: u64,
-    leaps: u64,
-    stalls: u64,
-    hung_logs: u64,
-    timeouts_changed: u64,
-    pinned_reads: u64,
-    slow_links: u64,
-    full_disks: u64,
-    failovers: u64,
-    lost_majorities: u64,
-    reformed: u64,
-    vbs_kept: u64,
-    founders_lost: u64,
-    /// Groups that an operator ended, since another one lived on beside them.
-    groups_ended: u64,
-    rebalances: u64,
-    replicas_changed: u64,
-    joined: u64,
-    left: u64,
 }
 
 impl World {
@@ -547,6 +512,7 @@ impl World {
         if self.happens(self.network.breaks) {
             let node = if self.rng.bool() { connection.follower } else { connection.followed };
             self.journal.note(format_args!("{node} closes connection {number}"));
+            self.tally.broken_links += 1;
             self.lose_end(number, &mut connection, node);
         }
         // An end that is alone notices, unless nothing gets through.

@@ -126,6 +126,7 @@ impl World {
             let kind = if kinds > 1 { self.rng.usize(0..kinds) } else { 0 };
             let replicas = self.rng.u8(1..=self.setting.replicas_max);
             self.create_bucket(kind, replicas);
+            self.tally.buckets_changed += 1;
             return;
         }
         // One is to stay that is written at every level.
@@ -135,6 +136,7 @@ impl World {
         let names: Vec<_> = newest.buckets.keys().filter(|name| may_go(name)).collect();
         if let Some(name) = self.rng.choice(names) {
             self.propose(Command::DeleteBucket { name: name.clone() });
+            self.tally.buckets_changed += 1;
         }
     }
 
@@ -144,6 +146,7 @@ impl World {
         self.made += 1;
         let (name, uuid) = (name.clone(), BucketUuid(format!("{:032x}", self.made)));
         self.propose(Command::FlushBucket { name, uuid });
+        self.tally.flushes += 1;
     }
 
     /// Has a bucket have another number of copies, as far as there is room for them. They come, or go, with the next rebalance; some

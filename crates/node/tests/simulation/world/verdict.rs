@@ -6,7 +6,7 @@ use base::{BucketUuid, NodeId, Seqno, VbId};
 use cluster::BucketInfo;
 use settee_node::{Copies as _, Copy};
 
-use super::{CopyId, World};
+use super::{CopyId, Tally, World};
 use crate::{
     invariants::{copies, one_active::Serving},
     machine::Machine,
@@ -67,6 +67,11 @@ impl World {
         });
         self.await_indexes();
         self.check_in_the_end();
+    }
+
+    /// What went wrong, and what was asked for, in numbers.
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally.clone()
     }
 
     /// What happened, in numbers.

@@ -105,6 +105,7 @@ impl World {
         self.journal.note(format_args!("{id} gets a version that understands level {level}"));
         self.versions.install(id, level);
         self.versions.replaced += 1;
+        self.tally.newer_versions += 1;
         let starts_at = self.journal.now + down;
         let machine = self.machine(id);
         machine.starts_at = machine.starts_at.max(starts_at);
