@@ -206,6 +206,11 @@ fn is_placed_again(world: &World) -> bool {
 fn write_copy(node: &Node, writes: &mut Names, branches: &mut Names, canon: &mut Canon) {
     let held = &node.held;
     (node.link, node.leash, node.is_failed, node.has_left, held.role, held.term).hash(canon);
+    if let Some(stuck) = &node.stuck {
+        let (meta, plan) = (&stuck.meta, &stuck.meta.buckets["b"].vbs[0]);
+        (stuck.says, meta.version, plan, meta.lease_ms().is_some()).hash(canon);
+    }
+    (node.stuck.is_some(), node.was_mute).hash(canon);
     (held.unconfirmed, held.may_lack, held.is_unheard, held.is_partial).hash(canon);
     (held.is_told_all, held.is_unrecorded, held.following).hash(canon);
     held.topology.hash(canon);

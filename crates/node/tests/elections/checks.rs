@@ -27,9 +27,20 @@ impl World {
 
     /// Writes that a copy has which nobody has decided to do without, as bits. A copy that is being built is promised nothing of.
     fn held_writes(&self) -> u64 {
+        self.writes_of(&|_| true)
+    }
+
+    /// The same without copies of nodes that were stuck and did not say so. They are there and do not answer: an election waits for
+    /// them for ten seconds, and then only for durable writes.
+    fn answered_writes(&self) -> u64 {
+        self.writes_of(&|node| !node.was_mute)
+    }
+
+    fn writes_of(&self, asks: &dyn Fn(&Node) -> bool) -> u64 {
         let plan = self.plan();
         let is_in = |at: usize| plan.chain.contains(&id(at)) || plan.counted().contains(&id(at));
-        let counts = |at: &usize| is_in(*at) && !self.nodes[*at].is_failed && !self.has_failed(*at);
+        let is_left = |at: usize| !self.nodes[at].is_failed && !self.has_failed(at);
+        let counts = |at: &usize| is_in(*at) && is_left(*at) && asks(&self.nodes[*at]);
         let of = |at: usize| {
             let held = &self.nodes[at].held;
             (0..self.writes).filter(|&write| held.has(write)).fold(0, |bits, write| bits | 1 << write)
@@ -118,7 +129,8 @@ impl World {
         }
         let (had, have) = (before.held_writes(), self.held_writes());
         // A fault may take the last copy of a write with it; nothing else may, and no copy that has it is passed over.
-        let lost = self.acknowledged & had & have & !log;
+        let (answered, answer) = (before.answered_writes(), self.answered_writes());
+        let lost = (self.durable & had & have | self.acknowledged & answered & answer) & !log;
         (lost != 0)
             .then(|| format!("the acknowledged writes {lost:b} are passed over or destroyed by node {at}"))
     }
@@ -128,7 +140,7 @@ impl World {
         let active = || self.nodes.iter().filter(|node| node.held.role == VbRole::Active);
         let may_serve = |node: &Node| match node.leash {
             Leash::Held => true,
-            Leash::Loose { .. } => node.link == Link::Up,
+            Leash::Loose { .. } => node.hears(),
             Leash::RunOut => false,
         };
         active().any(|node| node.leash == Leash::Held) && active().filter(|node| may_serve(node)).count() > 1
@@ -156,7 +168,7 @@ impl World {
         let active = self
             .nodes
             .iter()
-            .filter(move |node| node.held.role == VbRole::Active && (!hears || node.link == Link::Up));
+            .filter(move |node| node.held.role == VbRole::Active && (!hears || node.hears()));
         active.map(|node| node.held.term)
     }
 
@@ -166,6 +178,9 @@ impl World {
         let mut world = self.clone();
         world.faults = world.bounds.faults;
         world.changes = world.bounds.changes;
+        for at in (0..world.nodes.len()).filter(|&at| self.nodes[at].stuck.is_some()) {
+            world = world.after(super::events::Event::Heal(at));
+        }
         let away = |at: &usize| self.nodes[*at].link == Link::Cut;
         for at in (0..world.nodes.len()).filter(away) {
             world = world.after(super::events::Event::Resume(at));

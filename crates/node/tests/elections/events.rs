@@ -6,6 +6,7 @@
 //!   writes differ only by the copies that are told of them at once. A write that is persisted to a majority is one that these copies
 //!   have synced since, with more states in between. One that begins while a node leaves gracefully is such a write
 //!   ([`cluster::Metadata::synced_beside`]).
+//! * A node that is stuck, and then cut off, is one that was cut off. Once it is back it applies all that was agreed on.
 //! * Followers that do not keep up are told of nothing.
 //! * Where everybody is there, or nobody out of reach has a lease, it does not matter whether leases have run out.
 //! * What is synced already is not synced again, and of a snapshot of one write nothing is in between.
@@ -13,7 +14,7 @@
 use base::{VbRole, bucket::BucketKind};
 use cluster::Membership;
 
-use super::world::{Leash, Link, Node, World, id};
+use super::world::{Leash, Link, World, id};
 
 /// What may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,12 @@ pub(crate) enum Event {
     LoseDisk(usize),
     Cut(usize),
     Resume(usize),
+    /// Node `at` applies no newer metadata from now on, and goes on to report and to serve. Whether it says so.
+    Stick {
+        at: usize,
+        says: bool,
+    },
+    Heal(usize),
     FailOver(usize),
     ToggleAutomatic,
     /// A node leaves, or none; spare nodes and those that are to be recovered take part. Nodes are placed in an order ([`World::rebalanced`]).
@@ -61,8 +68,8 @@ pub(crate) enum Event {
 
 impl Event {
     pub(crate) fn is_fault(self) -> bool {
-        use Event::{Cut, FailOver, Kill, LoseDisk, Stop};
-        matches!(self, Kill(_) | Stop(_) | LoseDisk(_) | Cut(_) | FailOver(_))
+        use Event::{Cut, FailOver, Kill, LoseDisk, Stick, Stop};
+        matches!(self, Kill(_) | Stop(_) | LoseDisk(_) | Cut(_) | Stick { .. } | FailOver(_))
     }
 
     /// Whether something that only one node has may be gone then.
@@ -85,8 +92,7 @@ impl World {
     /// Everything that may happen next.
     pub(crate) fn events(&self) -> Vec<Event> {
         let mut events = vec![Event::Lead];
-        let has_lease = |node: &std::sync::Arc<Node>| node.link == Link::Cut && node.leash == Leash::Held;
-        if self.nodes.iter().any(has_lease) {
+        if self.nodes.iter().any(|node| !node.hears() && node.leash == Leash::Held) {
             events.extend([false, true].map(|has_heard| Event::LeadSoon { has_heard }));
         }
         if self.is_ending {
@@ -135,6 +141,9 @@ impl World {
         if node.link == Link::Cut {
             events.push(Event::Resume(at));
         }
+        if node.stuck.is_some() {
+            events.push(Event::Heal(at));
+        }
     }
 
     fn faults_of(&self, at: usize, events: &mut Vec<Event>) {
@@ -149,6 +158,9 @@ impl World {
         }
         if node.link == Link::Up {
             events.push(Event::Cut(at));
+        }
+        if node.hears() {
+            events.extend([false, true].map(|says| Event::Stick { at, says }));
         }
         if !node.is_failed && !self.has_failed(at) {
             events.push(Event::FailOver(at));

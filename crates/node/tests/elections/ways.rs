@@ -7,7 +7,7 @@ use base::bucket::BucketKind;
 use super::{
     events::Event::{
         self, Acknowledge, AgreeOnEnd, Cut, FailOver, Feed, Graceful, Kill, Lead, LoseDisk, ProposeEnd,
-        Rebalance, Recover, Stop, Sync, Write,
+        Rebalance, Recover, Stick, Stop, Sync, Write,
     },
     world::{Bounds, World},
 };
@@ -106,4 +106,15 @@ fn a_copy_that_is_killed_when_the_other_one_leaves_has_all_that_was_durable() {
     }
     assert_eq!((world.durable, world.serving()), (0b11, Some(0)));
     assert_eq!(world.nodes[0].held.log, [0, 1]);
+}
+
+/// A former active copy was killed, and its node applies nothing new. If the node says so it is waited for. Otherwise it is there and does not
+/// answer: after ten seconds the other copy takes its place. What only that disk has is lost then, unless it is durable.
+#[test]
+fn a_former_active_that_is_stuck_is_waited_for_without_an_end_only_if_it_says_so() {
+    for (says, serving) in [(true, None), (false, Some(1))] {
+        let world =
+            go(2, 0, &[Write { at: 0, told: 0 }, Sync(0), Kill(0), Stick { at: 0, says }, Lead, Lead]);
+        assert_eq!((world.serving(), world.acknowledged, world.durable), (serving, 1, 0));
+    }
 }

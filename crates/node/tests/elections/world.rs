@@ -53,16 +53,34 @@ pub(crate) enum Leash {
     RunOut,
 }
 
+/// A node that is heard, reports and serves, and applies nothing newer than these metadata.
+#[derive(Clone, Debug)]
+pub(crate) struct Stuck {
+    pub(crate) meta: Arc<Metadata>,
+    /// It says so in its reports.
+    pub(crate) says: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) agent: Agent,
     pub(crate) held: CopyState,
     pub(crate) link: Link,
     pub(crate) leash: Leash,
+    pub(crate) stuck: Option<Stuck>,
+    /// It has been stuck, and did not say so.
+    pub(crate) was_mute: bool,
     /// An operator has decided that what it has is not needed.
     pub(crate) is_failed: bool,
     /// It was failed over gracefully, and no active copy has shown since that it has all that this node has.
     pub(crate) has_left: bool,
+}
+
+impl Node {
+    /// Whether it acts by the newest metadata.
+    pub(crate) fn hears(&self) -> bool {
+        self.link == Link::Up && self.stuck.is_none()
+    }
 }
 
 /// How much may happen.
@@ -149,6 +167,8 @@ impl World {
             held: CopyState::blank(is_volatile, at as u64 + 1),
             link: Link::Up,
             leash: Leash::Loose { is_stale: false },
+            stuck: None,
+            was_mute: false,
             is_failed: false,
             has_left: false,
         };
@@ -207,7 +227,7 @@ impl World {
         Arc::make_mut(&mut self.nodes[at])
     }
 
-    /// Everybody who is there does what the newest metadata ask for.
+    /// Everybody who is there does what the newest metadata ask for that they know.
     pub(crate) fn act(&mut self) {
         for at in 0..self.nodes.len() {
             if self.nodes[at].link == Link::Up {
@@ -217,7 +237,8 @@ impl World {
     }
 
     fn act_at(&mut self, at: usize) {
-        let (branch, meta) = (self.branch(), self.meta.clone());
+        let known = self.nodes[at].stuck.as_ref().map_or(&self.meta, |stuck| &stuck.meta);
+        let (meta, branch) = (Arc::clone(known), self.branch());
         let is_volatile = self.bounds.kind == BucketKind::Ephemeral;
         let node = self.node(at);
         if meta.node(&uuid(at)).is_none() {
@@ -256,7 +277,9 @@ impl World {
         if self.hides_losses {
             buckets.iter_mut().flat_map(|bucket| &mut bucket.vbs).for_each(|copy| copy.may_lack = false);
         }
-        NodeReport { buckets, ..NodeReport::bare(id(at), uuid(at), node.agent.applied()) }
+        let stands_still = node.stuck.as_ref().is_some_and(|stuck| stuck.says);
+        let bare = NodeReport::bare(id(at), uuid(at), node.agent.applied());
+        NodeReport { buckets, stands_still, ..bare }
     }
 
     /// The leader looks, which knows nothing but what it is told now, and everybody who is there does what it wants.
@@ -264,8 +287,11 @@ impl World {
         for at in 0..self.nodes.len() {
             let node = self.node(at);
             node.leash = match node.leash {
-                _ if node.link == Link::Up => continue,
+                _ if node.hears() => continue,
+                // Unless it is granted another one.
                 Leash::Held => Leash::RunOut,
+                // Somebody answers what a node says that is stuck.
+                Leash::Loose { .. } if node.link == Link::Up => continue,
                 Leash::Loose { .. } => Leash::Loose { is_stale: true },
                 Leash::RunOut => Leash::RunOut,
             };
@@ -455,7 +481,16 @@ impl World {
                 }
                 next.restart(at, event);
             }
-            Event::Cut(at) => next.break_off(at),
+            Event::Cut(at) => {
+                // Once it is back it applies all that was agreed on.
+                next.node(at).stuck = None;
+                next.break_off(at);
+            }
+            Event::Stick { at, says } => next.stick(at, says),
+            Event::Heal(at) => {
+                next.node(at).stuck = None;
+                next.act_at(at);
+            }
             Event::Resume(at) => {
                 next.node(at).link = Link::Up;
                 next.act_at(at);
@@ -467,14 +502,7 @@ impl World {
                     next.act();
                 }
             }
-            Event::ToggleAutomatic => {
-                let enabled = !next.meta.auto_failover.enabled;
-                let (timeout_secs, max_count) = if enabled { (5, 3) } else { (30, 3) };
-                let command =
-                    Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups: false };
-                next.change(&command);
-                next.act();
-            }
+            Event::ToggleAutomatic => next.toggle_automatic(),
             Event::Rebalance { .. } | Event::Recover { .. } => {
                 next.meta = Arc::new(next.rebalanced(event));
                 next.act();
@@ -491,6 +519,20 @@ impl World {
         }
         next.part_with_leavers();
         next
+    }
+
+    fn stick(&mut self, at: usize, says: bool) {
+        let meta = Arc::clone(&self.meta);
+        let node = self.node(at);
+        node.stuck = Some(Stuck { meta, says });
+        node.was_mute |= !says;
+    }
+
+    fn toggle_automatic(&mut self) {
+        let enabled = !self.meta.auto_failover.enabled;
+        let (timeout_secs, max_count) = if enabled { (5, 3) } else { (30, 3) };
+        self.change(&Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups: false });
+        self.act();
     }
 
     /// A copy is about to be lost as a whole. What only it and leaving nodes have is lost, if another copy is elected that is left.
@@ -519,7 +561,7 @@ impl World {
             Event::LoseDisk(_) => node.held = CopyState::blank(is_volatile, branch),
             _ => node.held.restart(matches!(event, Event::Stop(_)), branch),
         }
-        (node.agent, node.leash) = (Agent::new(uuid(at)), Leash::RunOut);
+        (node.agent, node.leash, node.stuck) = (Agent::new(uuid(at)), Leash::RunOut, None);
         self.node(at).link = Link::Up;
         self.act_at(at);
     }
@@ -532,6 +574,7 @@ impl World {
         node.held.disk = Some(image.clone());
         node.held.reopen(true, branch);
         (node.agent, node.leash, node.link) = (Agent::new(uuid(at)), Leash::RunOut, Link::Up);
+        node.stuck = None;
         self.act_at(at);
     }
 
