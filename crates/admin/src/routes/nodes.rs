@@ -106,7 +106,7 @@ pub(super) fn status(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> &'st
     if serves { "healthy" } else { "warmup" }
 }
 
-fn membership(node: &NodeInfo) -> &'static str {
+pub(super) fn membership(node: &NodeInfo) -> &'static str {
     match (node.membership, node.recovery) {
         (Membership::Active, _) => "active",
         // A node that was failed over and shall come back waits for the rebalance like one that was added.

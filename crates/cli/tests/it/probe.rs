@@ -167,7 +167,16 @@ fn every_node_probes_every_node_apart_from_what_clients_do() {
     assert!(metrics.lines().any(|line| line.starts_with(&up)), "{up}");
     assert!(metrics.contains("settee_probe_seconds_bucket{bucket=\"app\",to=\""));
     let published = String::from_utf8(rest.get("/settee/probe/metrics").unwrap()).unwrap();
-    for family in ["couchbase_up{", "couchbase_latency{", "memcached_latency{"] {
+    for family in [
+        "couchbase_up{",
+        "couchbase_latency{",
+        "couchbase_operations{",
+        "couchbase_membership{",
+        "couchbase_stats{",
+        "memcached_up{",
+        "memcached_latency{",
+        "memcached_stats{",
+    ] {
         assert!(published.lines().any(|line| line.starts_with(family)), "{family}: {published}");
     }
     // Its documents are those that it is documented to have, and they expire.
@@ -176,6 +185,11 @@ fn every_node_probes_every_node_apart_from_what_clients_do() {
         shown["rows"].as_array().unwrap().iter().filter_map(|row| row["id"].as_str()).collect();
     assert_eq!(keys.len(), 9, "{keys:?}");
     assert!(keys.iter().all(|key| key.starts_with("_settee:probe:")), "{keys:?}");
+    let instance = format!("instance=\"{}\"", cluster.nodes[0].rest());
+    let size = figure(&published, "couchbase_stats{", &["bucket=\"app\"", &instance, "name=\"ep_max_size\""]);
+    assert_eq!(size, figure(&published, "memcached_stats{", &["bucket=\"app\"", "name=\"ep_max_size\""]));
+    assert!(size > Some(0.0), "{published}");
+    assert_eq!(figure(&published, "couchbase_membership{", &["membership=\"active\""]), Some(3.0));
     a_long_value_at_a_probes_key_is_an_answer(&cluster, keys[0]);
     set(&rest, &[("buckets", "none")]);
     eventually("nothing is probed", || results(&rest).is_empty().then_some(()));
