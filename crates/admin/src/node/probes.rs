@@ -44,7 +44,7 @@ pub struct ProbeSettings {
 
 impl Default for ProbeSettings {
     fn default() -> Self {
-        Self { buckets: ProbedBuckets::Objectives, writes: false, period_secs: PERIOD_SECS }
+        Self { buckets: ProbedBuckets::All, writes: false, period_secs: PERIOD_SECS }
     }
 }
 

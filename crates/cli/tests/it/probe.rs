@@ -142,11 +142,17 @@ fn long_gets(nodes: &[Node]) -> u64 {
 fn every_node_probes_every_node_apart_from_what_clients_do() {
     let cluster = Cluster::form(3);
     let rest = cluster.rest();
-    assert!(
-        results(&rest).is_empty(),
-        "a bucket without an objective is not probed unless that is asked for"
-    );
-    set(&rest, &[("buckets", "all"), ("writes", "true"), ("periodSecs", "1")]);
+    let all_answer_gets = || {
+        let found = results(&rest);
+        let answers =
+            |one: &Value| one["operations"]["get"]["answered"].as_u64() > Some(1) && one["up"] == true;
+        (found.len() == 9 && found.iter().all(answers)).then_some(found)
+    };
+    let found = eventually("nine pairs answer gets that nobody has asked for", all_answer_gets);
+    let are_gets = |one: &Value| one["operations"].as_object().unwrap().keys().eq(["get"]);
+    assert!(found.iter().all(are_gets), "{found:?}");
+    assert_eq!(stat(&cluster, "curr_items"), "0", "nothing is written unasked");
+    set(&rest, &[("writes", "true"), ("periodSecs", "1")]);
     let all_answer = || {
         let found = results(&rest);
         let answers = |one: &Value| {
@@ -179,17 +185,17 @@ fn every_node_probes_every_node_apart_from_what_clients_do() {
     ] {
         assert!(published.lines().any(|line| line.starts_with(family)), "{family}: {published}");
     }
+    let instance = format!("instance=\"{}\"", cluster.nodes[0].rest());
+    let size = figure(&published, "couchbase_stats{", &["bucket=\"app\"", &instance, "name=\"ep_max_size\""]);
+    assert_eq!(size, figure(&published, "memcached_stats{", &["bucket=\"app\"", "name=\"ep_max_size\""]));
+    assert!(size > Some(0.0), "{published}");
+    assert_eq!(figure(&published, "couchbase_membership{", &["membership=\"active\""]), Some(3.0));
     // Its documents are those that it is documented to have, and they expire.
     let shown = rest.get_json("/pools/default/buckets/app/docs?limit=100").unwrap();
     let keys: Vec<&str> =
         shown["rows"].as_array().unwrap().iter().filter_map(|row| row["id"].as_str()).collect();
     assert_eq!(keys.len(), 9, "{keys:?}");
     assert!(keys.iter().all(|key| key.starts_with("_settee:probe:")), "{keys:?}");
-    let instance = format!("instance=\"{}\"", cluster.nodes[0].rest());
-    let size = figure(&published, "couchbase_stats{", &["bucket=\"app\"", &instance, "name=\"ep_max_size\""]);
-    assert_eq!(size, figure(&published, "memcached_stats{", &["bucket=\"app\"", "name=\"ep_max_size\""]));
-    assert!(size > Some(0.0), "{published}");
-    assert_eq!(figure(&published, "couchbase_membership{", &["membership=\"active\""]), Some(3.0));
     a_long_value_at_a_probes_key_is_an_answer(&cluster, keys[0]);
     set(&rest, &[("buckets", "none")]);
     eventually("nothing is probed", || results(&rest).is_empty().then_some(()));
@@ -229,7 +235,7 @@ fn a_stall_is_seen_in_its_size_and_a_stopped_node_is_down_with_the_timeout() {
     let objective = [("operation", "get"), ("latencyUs", "500000"), ("targetPercent", "99")];
     rest.put("/settee/slo/app/gets", &objective).unwrap();
     // The objective alone has the bucket probed.
-    set(&rest, &[("periodSecs", "1")]);
+    set(&rest, &[("buckets", "objectives"), ("periodSecs", "1")]);
     let last = &cluster.nodes[2];
     let inbox = Inbox::of(&rest);
     let outside =

@@ -44,12 +44,15 @@ const KEY_PREFIX: &str = "_settee:probe:";
 const KEYS_MAX: u32 = 10_000;
 /// Between two looks at what is to be probed.
 const WANT_EVERY: Duration = Duration::from_secs(1);
-/// What is probed by these settings.
+
+/// What is probed by these settings. Of more targets than are probed the first ones are: those of buckets with an objective.
 fn targets(metadata: &Metadata, settings: ProbeSettings) -> Vec<Target> {
     let probed = metadata.buckets.iter().filter(|(name, info)| {
         // Every node has its own part of a cache-only bucket, and clients choose it: there is no vBucket to ask for.
         info.kind != BucketKind::Memcached && settings.probes(metadata, name)
     });
+    let (first, rest): (Vec<_>, Vec<_>) = probed.partition(|(_, info)| !info.objectives.is_empty());
+    let probed = first.into_iter().chain(rest);
     let on_nodes = |(bucket, _): (&String, &BucketInfo)| {
         let of = |node: &cluster::NodeInfo| Target { bucket: bucket.clone(), node: node.id };
         metadata.active_nodes().map(of).collect::<Vec<_>>()
@@ -218,6 +221,10 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use admin::ProbedBuckets;
+    use base::BucketUuid;
+    use cluster::{BucketParams, Command, Membership, NodeInfo, Objective, Operation, Ports};
+
     use super::*;
 
     #[test]
@@ -239,6 +246,49 @@ mod tests {
             assert_eq!(ended(what, Some(Status::NoAccess)), Some(Ended::Refused));
             assert_eq!(ended(what, None), Some(Ended::Refused));
         }
+    }
+
+    /// Two nodes, and a bucket for each name: `objectives` tells whether it has an objective. The last one is cache-only.
+    fn of_two(buckets: &[(&str, bool)]) -> Metadata {
+        let node = |id: u16| {
+            let first = NodeInfo::first(format!("uuid-{id}"), format!("10.0.0.{id}"), Ports::default());
+            NodeInfo { id: NodeId(id), ..first }
+        };
+        let create = |name: &str, kind| {
+            let params = BucketParams { ram_quota_mb: Some(100), kind, ..BucketParams::default() };
+            Command::CreateBucket { name: name.into(), uuid: BucketUuid(name.into()), params }
+        };
+        let couchbase = buckets.iter().map(|(name, _)| create(name, None));
+        let mut state = Metadata::new("c".into(), 1_024);
+        let first = [Command::SetNode(node(0)), Command::AddNode(node(1))];
+        for command in
+            first.into_iter().chain(couchbase).chain([create("cache", Some(BucketKind::Memcached))])
+        {
+            state = state.apply(&command).unwrap().0;
+        }
+        state.nodes.iter_mut().for_each(|node| node.membership = Membership::Active);
+        let objective =
+            Objective { operation: Operation::Get, latency_us: 2_000, target_ppm: 999_000, period_days: 28 };
+        for (name, _) in buckets.iter().filter(|(_, has)| *has) {
+            state.buckets.get_mut(*name).unwrap().objectives.insert("fast".into(), objective);
+        }
+        state
+    }
+
+    #[test]
+    fn every_bucket_is_probed_by_gets_unasked_and_those_with_an_objective_come_first() {
+        let metadata = of_two(&[("a", false), ("b", true)]);
+        let probed = |settings| {
+            let all = targets(&metadata, settings).into_iter();
+            all.map(|target| (target.bucket, target.node.get())).collect::<Vec<_>>()
+        };
+        let settings = ProbeSettings::of(&metadata);
+        assert!(!settings.writes, "nothing is written unasked");
+        let on_both = |bucket: &str| [0, 1].map(|node| (bucket.to_owned(), node));
+        assert_eq!(probed(settings), [on_both("b"), on_both("a")].concat());
+        let buckets = ProbedBuckets::Objectives;
+        assert_eq!(probed(ProbeSettings { buckets, ..settings }), on_both("b"));
+        assert_eq!(probed(ProbeSettings { buckets: ProbedBuckets::None, ..settings }), []);
     }
 
     #[test]
