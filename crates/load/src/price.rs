@@ -52,16 +52,41 @@ pub fn read(text: &str) -> Result<Vec<Run>, String> {
     Ok(runs)
 }
 
+/// What a run is scored by: its three parts, each at most 1, and the score that comes of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// The shortest time of reading against the run's own.
+    pub get: f64,
+    /// The same of writing.
+    pub put: f64,
+    /// The same of querying; `None` where a run has not queried.
+    pub query: Option<f64>,
+    /// Their sum by number and price of nodes.
+    pub score: f64,
+}
+
+impl Score {
+    /// The score with its parts, as they come together.
+    #[must_use]
+    pub fn told(&self, run: &Run) -> String {
+        let query = self.query.map_or_else(String::new, |query| format!(" + QUERY {query:.3}"));
+        let (get, put, score) = (self.get, self.put, self.score);
+        format!("(GET {get:.3} + PUT {put:.3}{query}) / ({} nodes x {}) = {score:.6}", run.nodes, run.price)
+    }
+}
+
 /// The score of each run, in their order. Queries count only if every run has made them.
 #[must_use]
-pub fn scores(runs: &[Run]) -> Vec<f64> {
+pub fn scores(runs: &[Run]) -> Vec<Score> {
     let least = |of: fn(&Run) -> f64| runs.iter().map(of).fold(f64::INFINITY, f64::min);
     let (get, put) = (least(|run| run.get), least(|run| run.put));
     let queries: Option<Vec<f64>> = runs.iter().map(|run| run.query).collect();
     let query = queries.map(|queries| queries.into_iter().fold(f64::INFINITY, f64::min));
     let score = |run: &Run| {
-        let queried = query.zip(run.query).map_or(0.0, |(least, own)| least / own);
-        (get / run.get + put / run.put + queried) / (run.nodes * run.price)
+        let queried = query.zip(run.query).map(|(least, own)| least / own);
+        let (get, put) = (get / run.get, put / run.put);
+        let score = (get + put + queried.unwrap_or(0.0)) / (run.nodes * run.price);
+        Score { get, put, query: queried, score }
     };
     runs.iter().map(score).collect()
 }
@@ -75,9 +100,15 @@ mod tests {
         let text = "name,nodes,price,get,put,query\none,1,2.0,100,200,50\nfour,4,2.0,25,100,50\n";
         let runs = read(text).expect("runs");
         // (25/100 + 100/200 + 50/50) / 2 and (1 + 1 + 1) / 8.
-        assert_eq!(scores(&runs), [0.875, 0.375]);
+        let found = scores(&runs);
+        assert_eq!(found[0], Score { get: 0.25, put: 0.5, query: Some(1.0), score: 0.875 });
+        assert_eq!(found[1], Score { get: 1.0, put: 1.0, query: Some(1.0), score: 0.375 });
+        assert_eq!(
+            found[0].told(&runs[0]),
+            "(GET 0.250 + PUT 0.500 + QUERY 1.000) / (1 nodes x 2) = 0.875000"
+        );
         let without = read("name,nodes,price,get,put\none,1,1,10,10\n").expect("runs");
-        assert_eq!(scores(&without), [2.0]);
+        assert_eq!(scores(&without)[0], Score { get: 1.0, put: 1.0, query: None, score: 2.0 });
     }
 
     #[test]

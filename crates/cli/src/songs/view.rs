@@ -21,9 +21,27 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// # Errors
 /// The node is not reached, or refuses.
 pub(crate) fn publish(port: &Rest, bucket: &str) -> Result<u64> {
+    store(port, bucket)?;
+    count(port, bucket)
+}
+
+/// Stores the view.
+///
+/// # Errors
+/// The node is not reached, or refuses.
+pub(crate) fn store(port: &Rest, bucket: &str) -> Result<()> {
     let path = format!("/{}/_design/{DESIGN_DOCUMENT}", percent(bucket));
-    port.put_json(&path, &json!({ "views": { VIEW: { "map": MAP.trim_end(), "reduce": "_count" } } }))?;
-    let path = format!("{path}/_view/{VIEW}?stale=false&reduce=true");
+    let view = json!({ "views": { VIEW: { "map": MAP.trim_end(), "reduce": "_count" } } });
+    port.put_json(&path, &view).map(|_| ())
+}
+
+/// Waits until all songs are in the index of the view, and tells how many of them it has.
+///
+/// # Errors
+/// The node is not reached, or has no answer.
+pub(crate) fn count(port: &Rest, bucket: &str) -> Result<u64> {
+    let bucket = percent(bucket);
+    let path = format!("/{bucket}/_design/{DESIGN_DOCUMENT}/_view/{VIEW}?stale=false&reduce=true");
     let answer = port.within(PATIENCE).get_json(&path)?;
     // An index without rows has no reduction.
     let count = match answer["rows"].as_array().map(Vec::as_slice) {

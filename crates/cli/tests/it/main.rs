@@ -19,6 +19,7 @@ mod moving_indexes;
 mod node;
 mod probe;
 mod queries;
+mod scaling;
 mod sizing;
 mod sockets;
 mod stalls;

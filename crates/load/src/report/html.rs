@@ -25,11 +25,9 @@ type Series<T, N> = (&'static str, fn(&T) -> N);
 #[must_use]
 pub fn html(report: &Report) -> String {
     let tally = &report.tally;
-    let mut out = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>settee load</title><style>{STYLE}</style><h1>Load report</h1><p><code>{}</code></p>",
-        escape(&report.title)
-    );
+    let mut out = page("settee load", "Load report");
+    // Writing to a String cannot fail.
+    let _ = write!(out, "<p><code>{}</code></p>", escape(&report.title));
     summary(report, &mut out);
     section(&mut out, "Latencies in microseconds", "Successes, misses and errors are measured apart.");
     table(tally, &mut out);
@@ -63,12 +61,20 @@ pub fn html(report: &Report) -> String {
     out
 }
 
-fn section(out: &mut String, title: &str, words: &str) {
+/// The beginning of a page.
+pub(super) fn page(title: &str, heading: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>{title}</title><style>{STYLE}</style><h1>{heading}</h1>"
+    )
+}
+
+pub(super) fn section(out: &mut String, title: &str, words: &str) {
     // Writing to a String cannot fail.
     let _ = write!(out, "<h2>{title}</h2><p>{words}</p>");
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -9,6 +9,7 @@ mod historic;
 mod html;
 mod json;
 mod plot;
+mod scaling;
 mod series;
 mod text;
 
@@ -17,6 +18,7 @@ pub use hdr_log::HdrLog;
 pub use historic::{Quirks, historic, json as historic_json, line as historic_line};
 pub use html::html;
 pub use json::json;
+pub use scaling::scaling;
 pub use series::Series;
 pub use text::text;
 

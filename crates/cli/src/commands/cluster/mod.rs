@@ -13,6 +13,7 @@ mod watch;
 use clap::Subcommand;
 
 use super::Failure;
+pub(in crate::commands) use local::{Forming, LocalCluster};
 pub(in crate::commands) use session::{Access, Session, Unshown, failed};
 
 const EXAMPLES: &str = "\

@@ -78,7 +78,7 @@ enum Tool {
     Compare(Box<compare::CompareArgs>),
     Drain(drain::DrainArgs),
     Price(price::PriceArgs),
-    Scaling(scaling::ScalingArgs),
+    Scaling(Box<scaling::ScalingArgs>),
     Worker(worker::WorkerArgs),
 }
 

@@ -1,8 +1,12 @@
 //! `settee load price`: which of several runs gives most for its money.
 
 use super::super::Failure;
-use load::price::{read, scores};
-use std::path::PathBuf;
+use super::outputs::cannot;
+use load::{
+    price::{Run, read, scores},
+    report,
+};
+use std::path::{Path, PathBuf};
 
 /// Score runs on different clusters by performance and price
 ///
@@ -17,6 +21,14 @@ Example:
 pub(super) struct PriceArgs {
     /// The runs
     file: PathBuf,
+    /// Write a page with charts of durations and scores
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
+}
+
+/// Writes the page of runs.
+pub(super) fn write_chart(path: &Path, runs: &[Run]) -> Result<(), Failure> {
+    std::fs::write(path, report::scaling(runs)).map_err(|error| cannot(path, error))
 }
 
 pub(super) fn run(args: &PriceArgs) -> Result<(), Failure> {
@@ -24,9 +36,9 @@ pub(super) fn run(args: &PriceArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::doing(format_args!("cannot read {}", args.file.display()), error))?;
     let runs = read(&text).map_err(Failure)?;
     let mut scored: Vec<_> = scores(&runs).into_iter().zip(&runs).collect();
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.sort_by(|a, b| b.0.score.total_cmp(&a.0.score));
     for (score, run) in scored {
-        println!("{score:>12.6}  {} ({} nodes at {})", run.name, run.nodes, run.price);
+        println!("{:>12.6}  {} ({} nodes at {})", score.score, run.name, run.nodes, run.price);
     }
-    Ok(())
+    args.chart.as_deref().map_or(Ok(()), |path| write_chart(path, &runs))
 }

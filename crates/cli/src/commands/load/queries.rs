@@ -8,13 +8,10 @@ use std::{
 use client::Rest;
 use views::json;
 
-use super::{
-    super::{
-        Failure,
-        songs_load::SEED_DEFAULT,
-        view::rows::{Part, Parts},
-    },
-    args::TargetArgs,
+use super::super::{
+    Failure,
+    songs_load::SEED_DEFAULT,
+    view::rows::{Part, Parts},
 };
 use crate::songs::{Songs, view};
 
@@ -27,25 +24,25 @@ pub(super) struct Queried {
     pub(super) first: Duration,
 }
 
-/// Publishes the view, waits until its index has all songs, asks for all rows, and holds them against the generator.
-pub(super) fn run(target: &TargetArgs, view_port: u16, records: u64) -> Result<Queried, Failure> {
-    let bucket = target.bucket.as_deref().unwrap_or("default");
-    let address = target.address();
-    let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-    let user = target.user();
-    let login = user.as_deref().map(|user| (user, target.password.as_deref().unwrap_or_default()));
-    let port = Rest::new(format!("{host}:{view_port}"), login);
+/// Waits until the index of the view has all songs, asks for all rows, and holds their number and each of them against the generator.
+/// `port` is a port of views.
+pub(super) fn run(port: &Rest, bucket: &str, records: u64) -> Result<Queried, Failure> {
     let failed = |error| Failure::doing("phase query has failed", error);
     let began = Instant::now();
-    view::publish(&port, bucket).map_err(failed)?;
+    let count = view::count(port, bucket).map_err(failed)?;
     let indexed = began.elapsed();
     let songs = Songs::new(SEED_DEFAULT);
     let electronic = (0..records).filter(|&number| songs.is_electronic(number));
     let mut missing: HashSet<Vec<u8>> = electronic.map(|number| songs.key(number).to_vec()).collect();
     let expected = missing.len();
+    if count != expected as u64 {
+        return Err(Failure(format!(
+            "phase query has failed: the view counts {count} electronic songs, and the generator has made {expected}"
+        )));
+    }
 
     let began = Instant::now();
-    let opened = view::rows(&port, bucket).map_err(failed)?;
+    let opened = view::rows(port, bucket).map_err(failed)?;
     if opened.code != 200 {
         return Err(Failure(format!("phase query has failed: the node answered {}", opened.code)));
     }

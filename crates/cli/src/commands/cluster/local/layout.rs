@@ -54,6 +54,10 @@ impl Place {
         self.address(2)
     }
 
+    pub(super) fn views(&self) -> String {
+        self.address(4)
+    }
+
     pub(super) fn memcached(&self) -> String {
         self.address(5)
     }

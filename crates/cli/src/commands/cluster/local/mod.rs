@@ -87,23 +87,117 @@ pub(crate) struct Args {
     one_address: bool,
 }
 
+/// A cluster that another command needs for a while.
+pub(in crate::commands) struct Forming<'a> {
+    pub(in crate::commands) nodes: u16,
+    /// The administrator.
+    pub(in crate::commands) login: (&'a str, &'a str),
+    pub(in crate::commands) bucket: &'a str,
+    /// The bucket's quota on each node, which is all that a node gives to buckets.
+    pub(in crate::commands) bucket_quota_mb: u64,
+    /// All nodes on 127.0.0.1, with ports of their own.
+    pub(in crate::commands) one_address: bool,
+}
+
+/// A cluster on this machine with an empty bucket. Its nodes end, and its data go, when this is dropped.
+pub(in crate::commands) struct LocalCluster {
+    children: Vec<Child>,
+    layout: Layout,
+    stop: signals::Stop,
+    // Removed once the nodes have ended.
+    directory: Directory,
+}
+
+impl LocalCluster {
+    pub(in crate::commands) fn start(forming: &Forming<'_>) -> Result<Self, Failure> {
+        let args = Args {
+            nodes: forming.nodes,
+            data_dir: None,
+            username: forming.login.0.into(),
+            password: forming.login.1.into(),
+            bucket: forming.bucket.into(),
+            no_bucket: false,
+            bucket_quota_mb: forming.bucket_quota_mb,
+            replicas: None,
+            memory_quota_mb: forming.bucket_quota_mb,
+            one_address: forming.one_address,
+        };
+        let stop =
+            signals::Stop::watch().map_err(|error| Failure::doing("cannot watch for Ctrl-C", error))?;
+        let directory = Directory::of(&args)?;
+        let layout = Layout::find(directory.path(), args.nodes, args.one_address)?;
+        let mut cluster = Self { children: Vec::new(), layout, stop, directory };
+        let Self { children, layout, stop, directory } = &mut cluster;
+        begin(&args, directory.path(), layout, children, stop)?;
+        if cluster.is_to_stop() { Err(Failure("stopped".into())) } else { Ok(cluster) }
+    }
+
+    /// Whether the user wants the command to end.
+    pub(in crate::commands) fn is_to_stop(&self) -> bool {
+        self.stop.is_wanted()
+    }
+
+    /// The first node's port of REST.
+    pub(in crate::commands) fn rest(&self) -> String {
+        self.layout.places.first().map(Place::rest).unwrap_or_default()
+    }
+
+    /// Its port of documents.
+    pub(in crate::commands) fn kv(&self) -> String {
+        self.layout.places.first().map(Place::kv).unwrap_or_default()
+    }
+
+    /// Its port of views.
+    pub(in crate::commands) fn views(&self) -> String {
+        self.layout.places.first().map(Place::views).unwrap_or_default()
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        end(&mut self.children);
+    }
+}
+
+/// Stops nodes cleanly.
+fn end(children: &mut [Child]) {
+    for child in children.iter() {
+        child.ask_to_stop();
+    }
+    for child in children {
+        child.wait();
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let stop = signals::Stop::watch().map_err(|error| Failure::doing("cannot watch for Ctrl-C", error))?;
     let directory = Directory::of(args)?;
     let layout = Layout::find(directory.path(), args.nodes, args.one_address)?;
     let mut children = Vec::new();
     let outcome = serve(args, directory.path(), &layout, &mut children, &stop);
-    for child in &children {
-        child.ask_to_stop();
-    }
-    for child in &mut children {
-        child.wait();
-    }
+    end(&mut children);
     outcome
 }
 
 /// Starts the nodes, makes them a cluster where they are none yet, and waits for the end.
 fn serve(
+    args: &Args,
+    directory: &Path,
+    layout: &Layout,
+    children: &mut Vec<Child>,
+    stop: &signals::Stop,
+) -> Result<(), Failure> {
+    begin(args, directory, layout, children, stop)?;
+    if stop.is_wanted() {
+        return Ok(());
+    }
+    println!("{}", how_to_connect(args, &layout.places, directory));
+    watch_over(children, stop);
+    Ok(())
+}
+
+/// Starts the nodes, and makes them a cluster where they are none yet.
+fn begin(
     args: &Args,
     directory: &Path,
     layout: &Layout,
@@ -116,15 +210,10 @@ fn serve(
     for child in children.iter_mut() {
         child.wait_until_ready(stop)?;
     }
-    if stop.is_wanted() {
-        return Ok(());
+    match layout.places.first() {
+        Some(first) if !stop.is_wanted() => form(args, first, &layout.places, stop),
+        _ => Ok(()),
     }
-    if let Some(first) = layout.places.first() {
-        form(args, first, &layout.places, stop)?;
-        println!("{}", how_to_connect(args, &layout.places, directory));
-    }
-    watch_over(children, stop);
-    Ok(())
 }
 
 /// Says when a node ends by itself; the others serve on without it.
