@@ -8,7 +8,7 @@ use std::{
 };
 
 use client::{Client, Login, Mutation, WriteOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, write_durably},
@@ -210,6 +210,9 @@ fn answers_have_every_row_once_while_vbuckets_move_and_after_a_node_is_lost() {
     let location = elsewhere.header("location").unwrap_or_default();
     let mut places = nodes.iter().map(|node| format!("http://127.0.0.1:{}{ALL}", node.port("capi")));
     assert!(elsewhere.status == 302 && places.any(|place| place == location), "{location}");
+    let told: Value = serde_json::from_str(&elsewhere.body).unwrap();
+    let reason = "Cannot execute view query since the node has no active vbuckets";
+    assert_eq!(told, json!({ "error": "no_active_vbuckets", "reason": reason }));
     let (whole, partial) = asked_meanwhile(&nodes, &documents, || drop(cluster.command(&["rebalance"])));
     assert!(whole > 4 && partial * 10 <= whole, "{whole} answers were whole, {partial} were not");
     assert_eq!(count(&third), "null:300");
