@@ -104,7 +104,7 @@ impl Authenticator {
             return member.map(Some).ok_or_else(|| from.place.refused(reply::unauthorized()));
         }
         let rules = meta.client_cert_auth();
-        let must_show = rules.used == CertificateUse::Mandatory && from.shown.could;
+        let must_show = must_show(meta, from);
         // A session began with a password, perhaps on a port that asks for no certificate.
         if !must_show && let Some(identity) = self.sessions.recall(meta, headers, Instant::now()) {
             return Ok(Some(identity));
@@ -114,6 +114,11 @@ impl Authenticator {
             if let Some(identity) = from.shown.chain.as_ref().and_then(|chain| chain.user(meta)) {
                 self.note_login(&identity, peer);
                 return Ok(Some(identity));
+            }
+            // A node asks for something to sign before it logs in. It chooses that name, and so may anybody: nothing else is taken there.
+            let is_nobody = matches!(credentials, Ok(None)) && !sessions::is_of_console(headers);
+            if must_show && from.shown.is_for_node && is_nobody {
+                return Ok(Some(Identity::anonymous()));
             }
             if must_show {
                 return Err(reply::unauthorized());
@@ -174,7 +179,7 @@ impl Authenticator {
         if name == INTERNAL_USER || name.is_empty() {
             return Ok(None);
         }
-        let must_show = meta.client_cert_auth().used == CertificateUse::Mandatory && from.shown.could;
+        let must_show = must_show(meta, from);
         let checked = self.check_counted(meta, name.to_owned(), password.to_owned(), from.peer).await?;
         let may = |user: &Identity| !must_show && matches!(user.domain, Domain::Admin | Domain::Local);
         Ok(checked.filter(may))
@@ -304,6 +309,11 @@ impl Authenticator {
             details: String::new(),
         });
     }
+}
+
+/// Whether a client has to show a certificate: a password counts for nothing there, and so does a session.
+fn must_show(meta: &Metadata, from: &Connection) -> bool {
+    meta.client_cert_auth().used == CertificateUse::Mandatory && from.is_tls
 }
 
 /// Name and password of a Basic authorization header. Empty ones count as none, as old clients send them.

@@ -58,6 +58,6 @@ impl fmt::Debug for Afterwards {
 pub struct ShownByClient {
     /// Its certificate, which was verified.
     pub chain: Option<ClientChain>,
-    /// It may be a client of which a certificate can be asked: under TLS, and no other node.
-    pub could: bool,
+    /// It has asked for a name that nodes dial, so it was asked for no certificate. Anybody may do so.
+    pub is_for_node: bool,
 }

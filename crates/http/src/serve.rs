@@ -205,7 +205,7 @@ async fn accept<S: Surface + ?Sized>(
 
 /// What the client of a finished handshake has shown.
 fn shown(tls: &ServerConnection) -> ShownByClient {
-    ShownByClient { chain: ClientChain::of(tls), could: !tls.server_name().is_some_and(is_name_of_node) }
+    ShownByClient { chain: ClientChain::of(tls), is_for_node: tls.server_name().is_some_and(is_name_of_node) }
 }
 
 pub(crate) fn configure(stream: &TcpStream, limits: Limits) {

@@ -15,8 +15,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use protocol::binary::{Decoded, Opcode, Request, decode_frame};
 use rcgen::{CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 use serde_json::{Value, json};
 use settee_daemon::{InitBucket, Node};
@@ -87,6 +88,61 @@ fn try_tls(port: u16, roots: &str, own: Option<&(String, String)>, name: &str) -
         }
     }
     Ok(StreamOwned::new(tls, socket))
+}
+
+/// A client that takes whatever the port shows, as somebody does who has nothing to lose.
+#[derive(Debug)]
+struct Reckless(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for Reckless {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A connection that asks for a name which nodes dial.
+fn tls_of_node(port: u16) -> Tls {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Reckless(provider)))
+        .with_no_client_auth();
+    let name = ServerName::try_from("node-0.keys.settee.internal").unwrap();
+    let tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    StreamOwned::new(tls, socket)
 }
 
 fn tls(port: u16, roots: &str, own: Option<&(String, String)>) -> Tls {
@@ -404,6 +460,24 @@ fn asks_again(stream: &mut Tls) -> u16 {
     head.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
+/// Anybody may ask for the name that nodes dial, which is asked for no certificate. Nothing but a node's own login is taken there.
+fn as_a_node(node: &Node, console_shows: &mut dyn FnMut(&mut dyn ReadWrite) -> String) {
+    let ports = node.ports();
+    let dial = tls_of_node;
+    assert_eq!(rest(dial(ports.mgmt_tls), "GET", "/pools/default", Some(LOGIN), "").0, 401);
+    let begun = console(dial(ports.mgmt_tls), "POST /uilogin", "", "user=Administrator&password=password");
+    assert!(!begun.starts_with("HTTP/1.1 200"), "{begun}");
+    let told = console_shows(&mut dial(ports.mgmt_tls));
+    assert!(told.starts_with("HTTP/1.1 401"), "a session is a password: {told}");
+    assert_eq!(
+        rest(dial(ports.mgmt_tls), "GET", "/_settee/challenge", None, "").0,
+        200,
+        "a node begins with that"
+    );
+    assert_eq!(status(&mut dial(ports.kv_tls), &password()), Some(Status::AuthError));
+    assert_eq!(status(&mut dial(ports.kv_tls), &select()), Some(Status::NoAccess));
+}
+
 #[test]
 fn where_certificates_are_mandatory_no_password_is_taken() {
     let dir = tempfile::tempdir().unwrap();
@@ -431,6 +505,7 @@ fn where_certificates_are_mandatory_no_password_is_taken() {
     assert!(shows(&mut open()).starts_with("HTTP/1.1 200"), "{begun}");
     let shown_under_tls = shows(&mut tls(ports.mgmt_tls, &shown, None));
     assert!(shown_under_tls.starts_with("HTTP/1.1 401"), "a session is a password: {shown_under_tls}");
+    as_a_node(&node, &mut |stream| shows(stream));
     use_certificates(&node, "disable");
     let mut stream = tls(ports.kv_tls, &shown, None);
     assert_eq!(status(&mut stream, &password()), Some(Status::Success));

@@ -87,9 +87,9 @@ pub(crate) enum SessionStatus {
 impl Session {
     pub(crate) fn new(kind: ListenerKind, transport: Option<&Transport>, snapshot: &Snapshot) -> Self {
         let mut session = Self::bare(kind, transport, snapshot);
-        session.attach_unasked(snapshot);
         session.certificate =
             transport.map(|shown| client_certificate::of(shown, &snapshot.metadata)).unwrap_or_default();
+        session.attach_unasked(snapshot);
         if let Some(identity) = session.certificate.user.clone() {
             session.log_in(identity, snapshot);
         }
@@ -128,8 +128,16 @@ impl Session {
         }
     }
 
+    /// Certificates are mandatory and the connection shows none, since it has asked for a name that nodes dial. Anybody can ask for that name.
+    fn has_to_log_in(&self) -> bool {
+        self.certificate.is_only_way && self.certificate.user.is_none()
+    }
+
     /// Connections that never log in belong to the bucket that is open to them, if there is one.
     fn attach_unasked(&mut self, snapshot: &Snapshot) {
+        if self.has_to_log_in() {
+            return;
+        }
         let bucket = match self.kind {
             ListenerKind::Memcached => snapshot.memcached_bucket(),
             _ => snapshot.buckets.get(DEFAULT_BUCKET).filter(|bucket| bucket.legacy.passwordless),
@@ -226,6 +234,9 @@ impl Session {
     /// while a bucket that exists is not open yet.
     pub(crate) fn select(&mut self, name: &str, snapshot: &Snapshot) -> Result<(), Status> {
         let rights = auth::privileges(&snapshot.metadata, &self.identity, Some(name));
+        if self.has_to_log_in() && !self.is_logged_in() {
+            return Err(Status::NoAccess);
+        }
         if rights.is_empty() || !snapshot.metadata.buckets.contains_key(name) {
             return Err(Status::NoAccess);
         }
