@@ -25,14 +25,16 @@ impl Bucket {
             return;
         }
         let manifest = self.manifest();
-        let (told, known) = {
-            let v = slot.vb.lock();
+        let known = {
+            let mut v = slot.vb.lock();
+            if v.events.told() >= manifest.uid {
+                // It was opened by another manifest, which said nothing of this one. From now on it records what changes.
+                v.events.are_unknown = false;
+                return;
+            }
             let known: Vec<CollectionId> = v.counts.collections().map(|count| count.id).collect();
-            (v.events.told(), (known, v.counts.scopes().to_vec()))
+            (known, v.counts.scopes().to_vec())
         };
-        if told >= manifest.uid {
-            return;
-        }
         let found = self.find_events(slot, env, vb, &manifest, &known);
         let mut deferred = self.deferred(env.shard);
         let mut v = slot.vb.lock();

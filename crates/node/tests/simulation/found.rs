@@ -97,6 +97,11 @@ pub(crate) const FOUND: &[Found] = &[
     },
     Found {
         kind: &kinds::WIDE,
+        seed: 70_000_012,
+        what: "a copy that was opened by another manifest recorded no end of a collection once it was active",
+    },
+    Found {
+        kind: &kinds::WIDE,
         seed: 213,
         what: "a collection was dropped while its active copy was down, and the next one never told that it had ended",
     },
