@@ -115,7 +115,7 @@ impl Authenticator {
                 self.note_login(&identity, peer);
                 return Ok(Some(identity));
             }
-            // A node asks for something to sign before it logs in. It chooses that name, and so may anybody: nothing else is taken there.
+            // A node asks for something to sign before it logs in. Any client may ask for a node's name, so nothing else is taken there.
             let is_nobody = matches!(credentials, Ok(None)) && !sessions::is_of_console(headers);
             if must_show && from.shown.is_for_node && is_nobody {
                 return Ok(Some(Identity::anonymous()));

@@ -65,7 +65,7 @@ pub(super) async fn change(call: &Call) -> Outcome {
     let password = wanted(&call.meta, &form, &mut errors);
     cluster::ClusterError::unless_empty(errors)?;
     let credentials = hashed(password.ok_or_else(missing)?.to_owned()).await?;
-    // Its sender may have lost the account meanwhile: an administrator sets another password against somebody who has stolen this one.
+    // Hashing takes a while. An administrator may have given the account another password by now, against a thief of this one.
     let call = &call.anew()?;
     let command = Command::ChangePassword { identity: call.user.clone(), credentials, now_ms: now_ms() };
     call.change(command, AuditKind::PasswordChanged, &call.user.name, "").await?;

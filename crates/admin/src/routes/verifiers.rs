@@ -1,7 +1,7 @@
 //! What is kept of a password.
 //!
-//! To make a verifier takes a thread for tens of milliseconds, so that guesses are dear. Logins need the same threads. So few are made at a
-//! time, and few requests wait for that: a user may send as many as there are connections.
+//! To make a verifier takes a thread for tens of milliseconds, so that guesses are dear. Logins need the same threads, and a user may send a
+//! request on each of many connections. So the node makes few verifiers at a time, and few requests wait for one.
 
 use axum::http::StatusCode;
 use cluster::auth::Credentials;

@@ -14,7 +14,7 @@ use crate::{
     node::{Node, PASSWORD, USERNAME, serve_on, settee},
 };
 
-/// A node with one bucket, and somebody who has put where it is into the environment.
+/// A node with one bucket. The environment of each command names both, and the administrator.
 struct Terminal {
     node: Node,
     _folder: tempfile::TempDir,

@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Certificates are mandatory and the connection shows none, since it has asked for a name that nodes dial. Anybody can ask for that name.
+    /// Whether certificates are mandatory and the connection shows none. It asked for a name that nodes dial then, and so may any client.
     fn has_to_log_in(&self) -> bool {
         self.certificate.is_only_way && self.certificate.user.is_none()
     }
@@ -233,10 +233,10 @@ impl Session {
     /// `NoAccess` where nothing may be done, or where no such bucket exists: the two must look alike. `KeyNotFound`
     /// while a bucket that exists is not open yet.
     pub(crate) fn select(&mut self, name: &str, snapshot: &Snapshot) -> Result<(), Status> {
-        let rights = auth::privileges(&snapshot.metadata, &self.identity, Some(name));
         if self.has_to_log_in() && !self.is_logged_in() {
             return Err(Status::NoAccess);
         }
+        let rights = auth::privileges(&snapshot.metadata, &self.identity, Some(name));
         if rights.is_empty() || !snapshot.metadata.buckets.contains_key(name) {
             return Err(Status::NoAccess);
         }
